@@ -1,0 +1,54 @@
+// The cpu build: fast forms of the definitions, to the same bits. The Makefile's include path chooses this folder.
+#pragma once
+#include "adamw.cuh"
+#include "attention.cuh"
+#include "crossentropy.cuh"
+#include "dweight.cuh"
+#include "embedding.cuh"
+#include "matmul.cuh"
+#include "residual.cuh"
+#include "rmsnorm.cuh"
+#include "rope.cuh"
+#include "swiglu.cuh"
+#include "../device.cuh"
+#include <chrono>
+
+namespace cpu {
+constexpr const char *BUILD = "cpu";
+// n = 0: as many threads as the machine offers. Sets the float mode in each; returns how many will work.
+inline int set_threads(int64_t n) {
+  set_float_mode();
+#if defined _OPENMP
+  omp_set_dynamic(0);
+  if (n > 0) omp_set_num_threads((int)n);
+#endif
+  (void)n;
+  parallel(threads(), [](int64_t) { set_float_mode(); });
+  return threads();
+}
+// FMA operations per second of the threads together, times two: 12 independent vector chains a thread, for about `seconds`
+inline double fma_peak(double seconds) {
+  const int64_t all = threads(), rounds = 20000;
+  const auto start = std::chrono::steady_clock::now();
+  for (double flops = 0;;) {
+    parallel(all, [&](int64_t) {
+      vec acc[12];
+      for (vec &x : acc) x = splat(1.f);
+      const vec a = splat(0.999f), b = splat(1e-3f);
+      for (int64_t i = 0; i < rounds; i++) UNROLL for (vec &x : acc) x = fma(x, a, b);
+      volatile float keep = 0;
+      for (vec &x : acc) keep = keep + x[0];
+    });
+    flops += (double)(all * rounds * 12 * VL * 2);
+    const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (t > seconds) return flops / t;
+  }
+}
+inline const char *simd_name() { return SIMD; }
+// Packed panels, levels of weight gradients and attention blocks, of all threads together
+inline int64_t scratch_bytes(int64_t C, int64_t T, int64_t threads) {
+  const int64_t attention = std::max(T * 128 * 2, (int64_t)BLOCK * (5 * 128 + 2 * (BLOCK + 16)));
+  return threads * 4 * (PACKED + PANEL_FLOATS + 8 * C * C + attention);
+}
+}  // namespace cpu
+namespace device = cpu;

@@ -1,0 +1,94 @@
+// checkpoint.cuh: a run's state as one safetensors file (DESIGN: science only, so equal science gives equal files).
+//   tensors    NAME, adam.m.NAME, adam.v.NAME for every row of the parameter table, F32, without the buffers' padding
+//   metadata   config (science options, JSON), tokenizer, step, data (fingerprint), float_order, format
+// A step counts finished optimizer steps; the next sequence of the data order is step * batch.
+#pragma once
+#include <dirent.h>
+
+#include "../layers/exact.cuh"
+#include "../layers/tensors.cuh"
+#include "options.cuh"
+#include "safetensors.cuh"
+
+namespace runtime {
+
+struct State {  // flat buffers of the table; moments may be null (only parameters wanted)
+  const TensorTable *table;
+  float *params, *m, *v;
+};
+
+struct CheckpointInfo {
+  Options options;        // science from the file, the rest as passed in
+  std::string tokenizer;  // Tokenizer::to_text
+  int64_t step = 0;
+  std::string fingerprint;
+};
+
+inline std::string checkpoint_path(const std::string &directory, int64_t step) {
+  return directory + format("/step_%lld.safetensors", (long long)step);
+}
+
+inline void save_checkpoint(const std::string &path, const State &s, const CheckpointInfo &info) {
+  std::vector<TensorView> tensors;
+  const auto add = [&](const char *prefix, const float *flat) {
+    for (const Tensor &t : s.table->rows) tensors.push_back({prefix + t.name, t.shape(), "F32", flat + t.offset});
+  };
+  add("", s.params), add("adam.m.", s.m), add("adam.v.", s.v);
+  save_safetensors(path, tensors,
+                   {{"format", "wav.cu checkpoint 1"}, {"float_order", std::to_string(exact::FLOAT_ORDER)},
+                    {"config", science_json(info.options)}, {"tokenizer", info.tokenizer},
+                    {"step", std::to_string(info.step)}, {"data", info.fingerprint}});
+}
+
+inline CheckpointInfo read_info(const SafetensorsFile &file, const Options &base) {
+  CheckpointInfo info;
+  info.options = base;
+  const std::string order = file.text("float_order");
+  if (order != std::to_string(exact::FLOAT_ORDER))
+    throw Error(format("%s: float order %s, this program has %d; use the program that wrote it", file.path.c_str(),
+                       order.c_str(), exact::FLOAT_ORDER));
+  options_from_science_json(info.options, file.text("config"), file.path);
+  info.tokenizer = file.text("tokenizer"), info.fingerprint = file.text("data");
+  info.step = strtoll(file.text("step").c_str(), nullptr, 10);
+  return info;
+}
+
+inline void load_state(const SafetensorsFile &file, const State &s) {
+  const auto get = [&](const char *prefix, float *flat) {
+    for (const Tensor &t : s.table->rows)
+      memcpy(flat + t.offset, file.at(prefix + t.name, "F32", t.shape()).data, (size_t)t.size() * sizeof(float));
+  };
+  get("", s.params);
+  if (s.m) get("adam.m.", s.m), get("adam.v.", s.v);
+}
+
+// The steps of the checkpoints in a folder, ascending; empty where there is no such folder
+inline std::vector<int64_t> checkpoint_steps(const std::string &directory) {
+  std::vector<int64_t> steps;
+  DIR *d = opendir(directory.c_str());
+  if (!d) return steps;
+  while (const dirent *entry = readdir(d)) {
+    long long step;
+    int end = 0;
+    if (sscanf(entry->d_name, "step_%lld.safetensors%n", &step, &end) == 1 && end && !entry->d_name[end]) steps.push_back(step);
+  }
+  closedir(d);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+// A file as it is; of a folder its newest checkpoint
+inline std::string find_checkpoint(const std::string &path) {
+  struct stat s;
+  if (stat(path.c_str(), &s) != 0) throw Error(path + ": no such file or folder; name a checkpoint or the folder of a run");
+  if (!S_ISDIR(s.st_mode)) return path;
+  const auto steps = checkpoint_steps(path);
+  if (steps.empty()) throw Error(path + ": no step_N.safetensors in this folder; name a checkpoint or the folder of a run");
+  return checkpoint_path(path, steps.back());
+}
+// Removes all but the newest `keep` (0: keeps all)
+inline void prune_checkpoints(const std::string &directory, int64_t keep) {
+  const auto steps = checkpoint_steps(directory);
+  for (size_t i = 0; keep > 0 && i + (size_t)keep < steps.size(); i++) unlink(checkpoint_path(directory, steps[i]).c_str());
+}
+
+}  // namespace runtime

@@ -1,0 +1,379 @@
+// train_gpt.cu: options -> data -> model -> loop. The only translation unit of the product; the Makefile compiles it once
+// per build (plain, cpu, ...), and gpt.cuh's device:: is the namespace of that build.
+#include "data/dataset.cuh"
+#include "gpt.cuh"
+#include "runtime/checkpoint.cuh"
+#include "runtime/log.cuh"
+#include "runtime/options.cuh"
+#include "runtime/sampler.cuh"
+#include "runtime/schedule.cuh"
+#include "runtime/signals.cuh"
+
+#if !defined WAV_COMMIT
+#define WAV_COMMIT "unknown"
+#endif
+static const char *const WAV_OPTIONS =  // `make NAME` bakes in dev/experiments/NAME.options
+#if defined WAV_EXPERIMENT
+#include WAV_EXPERIMENT
+#endif
+    "";
+
+using runtime::Options;
+using runtime::Parsed;
+namespace json = runtime::json;
+
+// Defaults that mean "choose" become what they come to, so that checkpoints hold values
+static void resolve(Options &o) {
+  o.min_lr = runtime::effective_min_lr(o), o.warmup = runtime::effective_warmup(o);
+  if (o.router == "layerscale") o.layerscale_init = runtime::effective_layerscale_init(o);
+}
+
+static Config config_of(const Options &o, int vocabulary) {
+  Config c;
+  c.router = o.router, c.L = o.layers, c.C = o.channels, c.NH = o.heads, c.T = o.context, c.V = vocabulary;
+  c.eps = o.eps, c.layerscale_init = o.layerscale_init;
+  return c;
+}
+
+// --data, --val and --skip-unknown, where not given, are those of the run that wrote the checkpoint (its run.json)
+static void data_options_of_run(Options &o, const std::set<std::string> &given, const std::string &directory) {
+  const json::Value run = runtime::RunLog::previous(directory), *options = run.find("options");
+  for (const char *name : {"data", "val", "skip-unknown"})
+    if (options && !given.count(name) && options->find(name))
+      runtime::restore_option(o, name, *options->find(name), directory + "/run.json");
+}
+
+static data::Corpus open_data(const Options &o, const data::Tokenizer *fixed) {
+  data::CorpusOptions d;
+  d.data = o.data, d.val = o.val, d.split = o.split, d.skip_unknown = o.skip_unknown, d.fixed = fixed;
+  return data::open_corpus(d);
+}
+static std::string hex(uint64_t x) { return format("%016llx", (unsigned long long)x); }
+
+static void print_model(const Config &c, const TensorTable &table, const MemoryPlan &plan, bool verbose) {
+  printf("model: %s, %lld layers, %lld channels, %lld heads of %lld, hidden %lld, context %lld, vocabulary %lld: %.2fM parameters\n",
+         c.router.c_str(), (long long)c.L, (long long)c.C, (long long)c.NH, (long long)c.HS(), (long long)c.H(), (long long)c.T,
+         (long long)c.V, (double)table.parameters / 1e6);
+  if (verbose)
+    for (const Tensor &t : table.rows)
+      printf("  %-24s %6lld x %-6lld %s %-9g %s%s\n", t.name.c_str(), (long long)t.rows, (long long)t.cols,
+             t.init == Init::normal ? "normal  " : "constant", t.value, t.decay ? "decay" : "", t.router ? "router" : "");
+  printf("memory:\n");
+  plan.print(stdout);
+}
+
+// ---- evaluation
+
+struct Evaluation {
+  double loss = 0, bits_per_character = 0, perplexity = 0;  // bits_per_character 0: the data cannot be decoded
+  int64_t predictions = 0;
+  std::string text() const {
+    std::string s = format("loss %.4f nats", loss);
+    if (bits_per_character > 0) s += format(" | %.4f bits per character", bits_per_character);
+    return s + format(" | perplexity %.3f | %lld predictions", perplexity, (long long)predictions);
+  }
+};
+// The sum over predicted tokens divided by their number: the same for every batch size
+static Evaluation evaluate(GPT<float> &model, const data::EvalWindows &windows, const data::Tokenizer &tokenizer) {
+  const int64_t T = windows.T, B = model.sizes.B;
+  std::vector<int32_t> inputs(B * T), targets(B * T);
+  exact::Counter<double> losses;
+  for (int64_t w = 0; w < windows.windows;) {
+    int64_t n = 0, length = windows.length(w);
+    while (n < B && w < windows.windows && windows.length(w) == length)
+      windows.read(&inputs[n * length], &targets[n * length], w), n++, w++;
+    model.evaluate(losses, inputs.data(), targets.data(), n, length);
+  }
+  Evaluation e;
+  const double sum = losses.finish(), bytes = (double)windows.decoded_bytes(tokenizer);
+  e.predictions = windows.predictions, e.loss = sum / (double)e.predictions, e.perplexity = exact::exp(e.loss);
+  if (bytes > 0) e.bits_per_character = sum / exact::log(2.) / bytes;
+  return e;
+}
+
+// ---- sampling
+
+static std::string sample(GPT<float> &model, const data::Tokenizer &tokenizer, const Options &o, int64_t index) {
+  Decoder<float> decoder(model);
+  std::vector<int32_t> text = tokenizer.encode(o.prompt);
+  if (text.empty()) {  // begin after an empty line, where the data have one
+    const int newline = tokenizer.bytes ? tokenizer.byte_to_token['\n'] : tokenizer.end_of_text;
+    text.push_back(newline >= 0 ? newline : 0);
+  }
+  const size_t prompt = text.size();
+  const uint64_t key = rng::key_of((uint64_t)o.sample_seed, format("sample %lld", (long long)index).c_str());
+  const float *logits = nullptr;
+  std::string out = o.prompt;
+  size_t fed = 0;
+  while (text.size() < prompt + (size_t)o.tokens) {
+    if (decoder.full()) decoder.t = 0, fed = text.size() - (size_t)std::max<int64_t>(1, model.c.T / 2);  // a new window over the last half
+    if (fed == 0 && text.size() > (size_t)model.c.T) fed = text.size() - (size_t)model.c.T;
+    while (fed < text.size()) logits = decoder.step(text[fed++]);
+    const int token = runtime::draw(logits, (int)model.c.V, o.temperature, o.top_k, o.top_p, key, text.size() - prompt);
+    text.push_back(token);
+    out += tokenizer.decode(token);
+  }
+  return out;
+}
+
+// ---- training
+
+struct Training {
+  Options o;
+  data::Corpus corpus;
+  Config config;
+  std::string checkpoint;  // to begin with: of --resume or --init-from, or ""
+  int64_t first_step = 0;
+  int threads = 1;
+};
+
+// Everything that can be refused is refused here, before anything large is allocated
+static Training prepare(const Parsed &parsed) {
+  Training t;
+  t.o = parsed.options;
+  std::unique_ptr<data::Tokenizer> fixed;
+  std::string fingerprint;
+  if (t.o.resume) {
+    t.checkpoint = runtime::find_checkpoint(t.o.resume_from.empty() ? t.o.out : t.o.resume_from);
+    const runtime::SafetensorsFile file(t.checkpoint);
+    const runtime::CheckpointInfo info = runtime::read_info(file, t.o);
+    resolve(t.o);
+    std::vector<std::string> errors = runtime::science_differences(t.o, info.options, &parsed.given);
+    t.o = info.options, t.first_step = info.step, fingerprint = info.fingerprint;
+    for (const std::string &e : runtime::contradictions(t.o, "train", parsed.given)) errors.push_back(e);
+    if (!errors.empty()) {
+      for (const std::string &e : errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
+      exit(2);
+    }
+    fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(info.tokenizer));
+    const std::string directory = runtime::parent_directory(t.checkpoint);
+    if (!parsed.given.count("out")) t.o.out = directory;
+    data_options_of_run(t.o, parsed.given, directory);
+  } else {
+    resolve(t.o);
+    t.checkpoint = t.o.init_from;
+    if (!t.o.dry_run && !runtime::checkpoint_steps(t.o.out).empty())
+      throw Error(t.o.out + ": holds checkpoints of an earlier run; --resume goes on with it, --out names another folder");
+    if (!t.checkpoint.empty()) {
+      const runtime::SafetensorsFile file(t.checkpoint);
+      fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(file.text("tokenizer")));
+    }
+  }
+  t.corpus = open_data(t.o, fixed.get());
+  if (t.o.resume && fingerprint != hex(t.corpus.fingerprint))
+    throw Error(format("%s: trained on data with fingerprint %s, --data and --val have %s; resume with the same data",
+                       t.checkpoint.c_str(), fingerprint.c_str(), hex(t.corpus.fingerprint).c_str()));
+  t.config = config_of(t.o, t.corpus.tokenizer.vocabulary);
+  t.threads = device::set_threads(t.o.threads);
+  return t;
+}
+
+static void write_facts(runtime::RunLog &log, const Training &t, const GPT<float> &model, const MemoryPlan &plan) {
+  std::vector<json::Literal> tensors;
+  for (const Tensor &row : model.table.rows)
+    tensors.push_back(json::Literal::raw(json::object({{"name", row.name}, {"rows", row.rows}, {"columns", row.cols}, {"decay", row.decay}})));
+  log.fact("options", json::Literal::raw(runtime::effective_json(t.o)));
+  log.fact("built_in_options", WAV_OPTIONS);
+  log.fact("build", device::BUILD), log.fact("simd", device::simd_name()), log.fact("compiler", __VERSION__);
+  log.fact("commit", WAV_COMMIT), log.fact("threads", t.threads), log.fact("float_order", exact::FLOAT_ORDER);
+  log.fact("data", t.corpus.description), log.fact("data_fingerprint", hex(t.corpus.fingerprint));
+  log.fact("parameters", model.table.parameters), log.fact("planned_bytes", plan.total());
+  log.fact("flops_per_token", t.config.flops_per_token(t.config.T));
+  log.fact("first_step", t.first_step), log.fact("tensors", json::Literal::raw(json::array(tensors)));
+}
+
+struct Loop {
+  Training &t;
+  const Options &o;
+  GPT<float> &model;
+  runtime::RunLog &log;
+  runtime::Progress &progress;
+  runtime::Schedule schedule;
+  double best = HUGE_VAL;
+
+  void save(int64_t step) {
+    const runtime::State state{&model.table, model.params.data, model.moments.data, model.moments.data + model.table.floats};
+    runtime::save_checkpoint(runtime::checkpoint_path(o.out, step), state,
+                             {o, t.corpus.tokenizer.to_text(), step, hex(t.corpus.fingerprint)});
+    runtime::prune_checkpoints(o.out, o.keep);
+  }
+  void evaluation(int64_t step, bool whole) {
+    if (t.corpus.val.size() < 2) return;
+    const data::EvalWindows windows(t.corpus.val, t.config.T, whole ? 0 : o.eval_tokens);
+    const Evaluation e = evaluate(model, windows, t.corpus.tokenizer);
+    log.event("eval", step, {{"loss", e.loss}, {"bpc", e.bits_per_character}, {"perplexity", e.perplexity},
+                             {"predictions", e.predictions}, {"whole", whole}});
+    progress.line(format("validation after step %lld: %s", (long long)step, e.text().c_str()));
+    if (e.loss < best) best = e.loss, log.fact("best_validation_loss", best), log.fact("best_validation_step", step);
+    if (whole) log.fact("final_validation_loss", e.loss), log.fact("final_bits_per_character", e.bits_per_character);
+  }
+  // One optimizer step; throws on a loss or gradient that is not finite, before anything is changed
+  runtime::StepInfo step(int64_t step, const data::Windows &windows, std::vector<int32_t> &inputs, std::vector<int32_t> &targets) {
+    const int64_t T = t.config.T, count = o.batch * T;
+    windows.batch(inputs.data(), targets.data(), (uint64_t)step * (uint64_t)o.batch, o.batch);
+    runtime::StepInfo info;
+    info.step = step + 1, info.lr = runtime::learning_rate(schedule, step);
+    info.loss = model.gradients(inputs.data(), targets.data(), o.batch, T, count) / (double)count;
+    info.norm = model.gradient_norm();
+    const Tensor *bad = model.first_not_finite();
+    if (bad || !(info.loss < HUGE_VAL))
+      throw Error(format("step %lld: %s is not finite (loss %g); the last checkpoint in %s is good; try a smaller --lr or --clip",
+                         (long long)step + 1, bad ? ("the gradient of " + bad->name).c_str() : "the loss", info.loss, o.out.c_str()));
+    AdamW h;
+    h.lr = info.lr, h.beta1 = o.beta1, h.beta2 = o.beta2, h.eps = o.adam_eps, h.decay = 0;
+    h.correction1 = runtime::bias_correction(o.beta1, step + 1), h.correction2 = runtime::bias_correction(o.beta2, step + 1);
+    h.scale = o.clip > 0 && info.norm > o.clip ? o.clip / info.norm : 1;
+    model.update(h, o.router_lr, o.weight_decay);
+    return info;
+  }
+};
+
+static const char *run(Loop &loop, double peak) {
+  const Options &o = loop.o;
+  const int64_t T = loop.t.config.T, first = loop.t.first_step;
+  const data::Windows windows(loop.t.corpus.train, T,
+                              o.order == "shuffle"  ? data::Order::shuffle
+                              : o.order == "random" ? data::Order::random
+                                                    : data::Order::sequential,
+                              (uint64_t)o.data_seed);
+  std::vector<int32_t> inputs(o.batch * T), targets(o.batch * T);
+  const runtime::StopFlag stop;
+  const double start = runtime::seconds_now(), flops = loop.t.config.flops_per_token(T);
+  if (o.steps == 0) loop.save(0);
+  for (int64_t step = first; step < o.steps; step++) {
+    const double before = runtime::seconds_now();
+    runtime::StepInfo info = loop.step(step, windows, inputs, targets);
+    const double now = runtime::seconds_now(), done = (double)(step + 1);
+    info.tokens_per_second = (double)(o.batch * T) / (now - before), info.fma_share = info.tokens_per_second * flops / peak;
+    loop.log.event("step", step + 1, {{"loss", info.loss}, {"lr", info.lr}, {"norm", info.norm}, {"tokens_per_second", info.tokens_per_second}});
+    loop.progress.step(info, now);
+    const bool last = step + 1 == o.steps;
+    const bool stopping = !last && (stop.requested() || step + 1 == o.stop_after || (o.max_minutes > 0 && now - start > 60 * o.max_minutes));
+    if (!last && !stopping && o.eval_every > 0 && (step + 1) % o.eval_every == 0) loop.evaluation(step + 1, false);
+    if (last) loop.evaluation(step + 1, true);
+    if (o.sample_every > 0 && (step + 1) % o.sample_every == 0 && loop.t.corpus.tokenizer.can_decode())
+      loop.progress.line("sample after step " + std::to_string(step + 1) + ": " + sample(loop.model, loop.t.corpus.tokenizer, o, (int64_t)done));
+    if (last || stopping || (o.save_every > 0 && (step + 1) % o.save_every == 0)) loop.save(step + 1);
+    if (stopping) {
+      loop.progress.line(format("stopped after step %lld%s%s; --resume %s goes on", (long long)step + 1, stop.requested() ? " by " : "",
+                                stop.name(), o.out.c_str()));
+      return "stopped";
+    }
+  }
+  return "finished";
+}
+
+static int train(const Parsed &parsed) {
+  Training t = prepare(parsed);
+  const Sizes sizes{runtime::effective_micro_batch(t.o), divide_up(t.o.batch, runtime::effective_micro_batch(t.o)), true};
+  const MemoryPlan plan = GPT<float>::plan(t.config, sizes, t.threads);
+  printf("data: %s\n", t.corpus.description.c_str());
+  print_model(t.config, tensor_table(t.config), plan, t.o.verbose || t.o.dry_run);
+  if (t.o.dry_run) return 0;
+  const double peak = device::fma_peak(0.03);
+  printf("build: %s, %s, %d thread%s, FMA peak %.1f GFLOP/s; %.1f MFLOP per token\n", device::BUILD, device::simd_name(), t.threads,
+         t.threads > 1 ? "s" : "", peak / 1e9, t.config.flops_per_token(t.config.T) / 1e6);
+  fflush(stdout);
+  GPT<float> model(t.config, sizes);
+  if (t.checkpoint.empty()) model.initialize((uint64_t)t.o.seed);
+  else {
+    float *m = t.o.resume ? model.moments.data : nullptr;
+    runtime::load_state(runtime::SafetensorsFile(t.checkpoint), {&model.table, model.params.data, m, m ? m + model.table.floats : nullptr});
+  }
+  const json::Value before = t.o.resume ? runtime::RunLog::previous(t.o.out) : json::Value();
+  runtime::RunLog log(t.o.out, t.o.resume ? t.first_step : -1);
+  runtime::Progress progress(stdout, t.first_step, t.o.steps, runtime::seconds_now());
+  Loop loop{t, t.o, model, log, progress, runtime::schedule_of(t.o)};
+  if (const json::Value *best = before.find("best_validation_loss"))
+    if (best->to(loop.best)) log.fact("best_validation_loss", loop.best);
+  write_facts(log, t, model, plan);
+  log.status("running");
+  try {
+    const char *status = run(loop, peak);
+    progress.finish();
+    log.status(status);
+  } catch (const Error &e) {
+    progress.finish();
+    log.fact("error", e.what());
+    log.status("failed");
+    throw;
+  }
+  return 0;
+}
+
+// ---- the other commands
+
+struct Loaded {
+  Options o;
+  data::Tokenizer tokenizer;
+  std::unique_ptr<GPT<float>> model;
+};
+static Loaded load(const Parsed &parsed, int64_t B) {
+  const runtime::SafetensorsFile file(runtime::find_checkpoint(parsed.positional[0]));
+  const runtime::CheckpointInfo info = runtime::read_info(file, parsed.options);
+  Loaded l{info.options, data::Tokenizer::from_text(info.tokenizer), nullptr};
+  if (parsed.given.count("split")) l.o.split = parsed.options.split;
+  device::set_threads(l.o.threads);
+  l.model = std::make_unique<GPT<float>>(config_of(l.o, l.tokenizer.vocabulary), Sizes{B, 1, false});
+  runtime::load_state(file, {&l.model->table, l.model->params.data, nullptr, nullptr});
+  return l;
+}
+static int eval_command(const Parsed &parsed) {
+  Loaded l = load(parsed, parsed.options.batch);
+  data_options_of_run(l.o, parsed.given, runtime::parent_directory(runtime::find_checkpoint(parsed.positional[0])));
+  const data::Corpus corpus = open_data(l.o, &l.tokenizer);
+  const data::EvalWindows windows(l.o.part == "test" ? corpus.test : corpus.val, l.model->c.T, 0, l.o.part == "test" ? "test data" : "validation data");
+  printf("%s: %s\n", l.o.part.c_str(), evaluate(*l.model, windows, l.tokenizer).text().c_str());
+  return 0;
+}
+static int sample_command(const Parsed &parsed) {
+  Loaded l = load(parsed, 1);
+  for (int64_t i = 0; i < l.o.samples; i++) printf("%s%s\n", i ? "---\n" : "", sample(*l.model, l.tokenizer, l.o, i).c_str());
+  return 0;
+}
+static int show_command(const Parsed &parsed) {
+  const runtime::SafetensorsFile file(runtime::find_checkpoint(parsed.positional[0]));
+  const runtime::CheckpointInfo info = runtime::read_info(file, parsed.options);
+  printf("%s: step %lld, float order %s, data %s, tokenizer %.60s%s\n", file.path.c_str(), (long long)info.step,
+         file.text("float_order").c_str(), info.fingerprint.c_str(), info.tokenizer.c_str(), info.tokenizer.size() > 60 ? "..." : "");
+  const json::Value config = json::parse(file.text("config"), file.path);
+  for (size_t i = 0; i < config.keys.size(); i++) printf("  %-18s %s\n", config.keys[i].c_str(), config.items[i].text.c_str());
+  int64_t parameters = 0, n = 0;
+  for (const runtime::TensorView &t : file.tensors) {
+    runtime::count_elements(t.shape, n);
+    double sum = 0, largest = 0;
+    for (int64_t i = 0; i < n && t.dtype == "F32"; i++) {
+      const double x = ((const float *)t.data)[i];
+      sum += x * x, largest = std::max(largest, std::fabs(x));
+    }
+    const bool moment = t.name.compare(0, 5, "adam.") == 0;
+    if (!moment) parameters += n;
+    if (!moment || info.options.verbose)
+      printf("  %-30s %s %-14s rms %-10.4g largest %.4g\n", t.name.c_str(), t.dtype.c_str(), runtime::shape_text(t.shape).c_str(),
+             n ? exact::sqrt(sum / (double)n) : 0, largest);
+  }
+  printf("%lld parameters, %lld bytes\n", (long long)parameters, (long long)file.file_bytes);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  try {
+    const Parsed parsed = runtime::parse(argc, argv, WAV_OPTIONS);
+    for (const std::string &e : parsed.errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
+    if (!parsed.errors.empty()) return 2;
+    if (!parsed.help.empty()) {
+      fputs((parsed.help == "markdown" ? runtime::help_markdown() : runtime::help(parsed.command)).c_str(), stdout);
+      return 0;
+    }
+    if (parsed.command == "train") return train(parsed);
+    if (parsed.command == "eval") return eval_command(parsed);
+    if (parsed.command == "sample") return sample_command(parsed);
+    if (parsed.command == "show") return show_command(parsed);
+    return runtime::compare_checkpoints(runtime::find_checkpoint(parsed.positional[0]),
+                                        runtime::find_checkpoint(parsed.positional[1]), stdout);
+  } catch (const std::exception &e) {
+    fflush(stdout);
+    fprintf(stderr, "train_gpt: %s\n", e.what());
+    return 1;
+  }
+}
