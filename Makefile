@@ -60,13 +60,17 @@ cpu: $(OUT)/train_gpt_cpu
 $(OUT)/flags: FORCE
 	@mkdir -p $(OUT)
 	@echo '$(CXX) $(CXXFLAGS)' | cmp -s - $@ || echo '$(CXX) $(CXXFLAGS)' > $@
+# so is the commit, which run.json names
+$(OUT)/commit: FORCE
+	@mkdir -p $(OUT)
+	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 FORCE:
 
-$(OUT)/train_gpt_%: train_gpt.cu $(OUT)/flags
+$(OUT)/train_gpt_plain $(OUT)/train_gpt_cpu: $(OUT)/train_gpt_%: train_gpt.cu $(OUT)/flags $(OUT)/commit
 	$(CXX) $(CXXFLAGS) $(INCLUDE_$*) $(STAMP) -MMD -MP -MF $@.d -x c++ $< -o $@
 
 # test_bits and the bench see both namespaces; the truth is tested in the plain build
-$(OUT)/test_%: test/test_%.cu $(OUT)/flags
+$(TEST_BINARIES): $(OUT)/test_%: test/test_%.cu $(OUT)/flags
 	$(CXX) $(CXXFLAGS) -Ilayers/$(if $(filter bits,$*),cpu,plain) -MMD -MP -MF $@.d -x c++ $< -o $@
 $(OUT)/bench: dev/bench.cu $(OUT)/flags
 	$(CXX) $(CXXFLAGS) -Ilayers/cpu $(STAMP) -MMD -MP -MF $@.d -x c++ $< -o $@ -ldl
