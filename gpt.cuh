@@ -232,9 +232,9 @@ template <class real> struct GPT {
   // Normal deviates keyed by (seed, tensor name, element): every method starts from the same backbone
   void initialize(uint64_t seed) {
     for (const Tensor &t : table.rows) {
-      const uint64_t key = rng::key_of(seed, t.name.c_str());
       real *p = params.data + t.offset;
-      for (int64_t i = 0; i < t.size(); i++) p[i] = (real)(t.init == Init::normal ? t.value * rng::normal(key, i) : t.value);
+      if (t.init == Init::normal) device::normal_fill(p, t.size(), t.value, rng::key_of(seed, t.name.c_str()));
+      else std::fill_n(p, t.size(), (real)t.value);
     }
   }
 

@@ -39,11 +39,16 @@ HD inline double uniform(uint64_t key, uint64_t i) {
   return unit(w.x[0], w.x[1]);
 }
 // Elements 2k and 2k+1 are the cosine and sine of one draw
-HD inline double normal(uint64_t key, uint64_t i) {
-  const Words w = philox(key, i / 2);
+struct Pair { double even, odd; };
+HD inline Pair normal_pair(uint64_t key, uint64_t k) {
+  const Words w = philox(key, k);
   const double u = 1 - unit(w.x[0], w.x[1]), angle = 6.283185307179586 * unit(w.x[2], w.x[3]);
   const double radius = exact::sqrt(-2 * exact::log(u));
-  return radius * (i % 2 ? exact::sin(angle) : exact::cos(angle));
+  return {radius * exact::cos(angle), radius * exact::sin(angle)};
+}
+HD inline double normal(uint64_t key, uint64_t i) {
+  const Pair pair = normal_pair(key, i / 2);
+  return i % 2 ? pair.odd : pair.even;
 }
 HD inline uint64_t below(uint64_t key, uint64_t i, uint64_t n) {  // 0..n-1; n < 2^53, bias under n / 2^53
   const uint64_t x = (uint64_t)(uniform(key, i) * (double)n);

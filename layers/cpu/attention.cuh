@@ -163,7 +163,13 @@ struct HeadShape {
 // row[0..i] = exp(row - m); the lane sum. The row is -inf behind i up to a whole vector, and becomes +0 there.
 NOINLINE inline float exponentials(float *row, int64_t i, float m) {
   Lanes lanes;
-  for (int64_t j = 0; j <= i; j += 32)
+  int64_t j = 0;
+  for (; j + 32 <= i + 1; j += 32)
+    UNROLL for (int u = 0; u < LV; u++) {
+      const vec e = exp_neg(load(row + j + u * VL) - splat(m));
+      store(row + j + u * VL, e), lanes.x[u] = lanes.x[u] + e;
+    }
+  if (j <= i)
     UNROLL for (int u = 0; u < LV; u++)
       if (j + u * VL <= i) {
         const vec e = exp_neg(load(row + j + u * VL) - splat(m));
@@ -171,10 +177,12 @@ NOINLINE inline float exponentials(float *row, int64_t i, float m) {
       }
   return lanes.sum();
 }
-inline float largest_lane(const float *top) {
-  float x = top[0];
-  for (int i = 1; i < VL; i++) x = top[i] > x ? top[i] : x;
-  return x;
+INLINE float largest_lane(const float *top) {  // in halves: which of two equal zeros wins is settled by the + 0 behind it
+  float x[VL];
+  for (int i = 0; i < VL; i++) x[i] = top[i];
+  UNROLL for (int step = VL / 2; step > 0; step /= 2)
+    UNROLL for (int i = 0; i < VL; i++) if (i < step) x[i] = x[i] > x[i + step] ? x[i] : x[i + step];
+  return x[0];
 }
 
 // The next head's q, k, v lie `next` floats behind (0: none)
@@ -223,23 +231,24 @@ inline void head_forward(float *out, float *m, float *n, const float *q, const f
 }
 
 struct HeadGradients { float *dq, *dk, *dv; };
+// The next head's q, k, v lie `next` floats behind, its dout and out `next_out` (0: none)
 inline void head_backward(const HeadGradients &to, const float *dout, const float *out, const float *m, const float *n,
-                          const float *q, const float *k, const float *v, const HeadShape &h) {
+                          const float *q, const float *k, const float *v, const HeadShape &h, int64_t next, int64_t next_out) {
   constexpr int lds = BLOCK + 16;
-  const int64_t T = h.T, HS = h.HS, ld = h.ld, wide = cdiv(HS, TW) * TW, size = BLOCK * wide, panel = BLOCK * TW;
-  float *kt = scratch<3>(size * 5 + 2 * BLOCK * lds + T), *vt = kt + size, *kp = vt + size, *qp = kp + size, *op = qp + size;
-  float *p = op + size, *g = p + BLOCK * lds, *r = g + BLOCK * lds;
+  const int64_t T = h.T, HS = h.HS, ld = h.ld, wide = cdiv(HS, TW) * TW, size = BLOCK * wide, panel = T * TW;
+  float *kt = scratch<3>(size * 2 + T * wide * 3 + 2 * BLOCK * lds + T), *vt = kt + size, *kp = vt + size;
+  float *qp = kp + T * wide, *op = qp + T * wide, *p = op + T * wide, *g = p + BLOCK * lds, *r = g + BLOCK * lds;
   for (int64_t i = 0; i < T; i++) r[i] = lane_dot(dout + i * h.ldo, out + i * h.ldo, HS);
+  pack_columns(kp, panel, k, ld, T, HS);
+  pack_columns(qp, panel, q, ld, T, HS);
+  pack_columns(op, panel, dout, h.ldo, T, HS);
   for (int64_t k0 = 0; k0 < T; k0 += BLOCK) {
     const int64_t k1 = std::min<int64_t>(T, k0 + BLOCK);
     pack_rows_transposed(kt, k + k0 * ld, ld, k1 - k0, HS);
     pack_rows_transposed(vt, v + k0 * ld, ld, k1 - k0, HS);
-    pack_columns(kp, panel, k + k0 * ld, ld, k1 - k0, HS);
     for (int64_t q0 = k0; q0 < T; q0 += BLOCK) {
       const int64_t q1 = std::min<int64_t>(T, q0 + BLOCK);
       const bool diagonal = q0 == k0;
-      pack_columns(qp, panel, q + q0 * ld, ld, q1 - q0, HS);
-      pack_columns(op, panel, dout + q0 * h.ldo, h.ldo, q1 - q0, HS);
       for (int64_t j0 = k0; j0 < k1; j0 += TW)  // P and G of the block
         for (int64_t i0 = q0; i0 < q1; i0 += MR) {
           const int rows = (int)std::min<int64_t>(MR, q1 - i0);
@@ -250,15 +259,21 @@ inline void head_backward(const HeadGradients &to, const float *dout, const floa
               gradient_tile<M, V>(HS, dout + i0 * h.ldo, h.ldo, vt + b, h.scale, r + i0, p + at, g + at, lds);
             });
         }
-      for (int64_t i0 = q0; i0 < q1; i0 += MR)  // dq += G K
-        products<false>((int)std::min<int64_t>(MR, q1 - i0),
-                        {diagonal ? i0 + 1 - k0 : k1 - k0, diagonal, k0 == 0, g + (i0 - q0) * lds, lds, kp, to.dq + i0 * ld,
-                         ld, 0}, panel, HS);
+      for (int64_t i0 = q0; i0 < q1; i0 += MR) {  // dq += G K
+        const int rows = (int)std::min<int64_t>(MR, q1 - i0);
+        if (diagonal && next) {
+          for (const float *x : {q, k, v}) fetch(x + next + i0 * ld, ld, rows, HS);
+          for (const float *x : {dout, out}) fetch(x + next_out + i0 * h.ldo, h.ldo, rows, HS);
+        }
+        products<false>(rows,
+                        {diagonal ? i0 + 1 - k0 : k1 - k0, diagonal, k0 == 0, g + (i0 - q0) * lds, lds, kp + k0 * TW,
+                         to.dq + i0 * ld, ld, 0}, panel, HS);
+      }
       for (int64_t j0 = k0; j0 < k1; j0 += MR) {  // dk += G^T Q, dv += P^T dout
         const int rows = (int)std::min<int64_t>(MR, k1 - j0);
-        const int64_t from = diagonal ? j0 - q0 : 0, steps = q1 - q0 - from, at = from * lds + j0 - k0;
-        products<true>(rows, {steps, diagonal, diagonal, g + at, lds, qp + from * TW, to.dk + j0 * ld, ld, 0}, panel, HS);
-        products<true>(rows, {steps, diagonal, diagonal, p + at, lds, op + from * TW, to.dv + j0 * ld, ld, 0}, panel, HS);
+        const int64_t from = diagonal ? j0 - q0 : 0, steps = q1 - q0 - from, at = from * lds + j0 - k0, b = (q0 + from) * TW;
+        products<true>(rows, {steps, diagonal, diagonal, g + at, lds, qp + b, to.dk + j0 * ld, ld, 0}, panel, HS);
+        products<true>(rows, {steps, diagonal, diagonal, p + at, lds, op + b, to.dv + j0 * ld, ld, 0}, panel, HS);
       }
     }
   }
@@ -279,10 +294,13 @@ inline void attention_backward(float *dqkv, const float *dout, const float *out,
   const int64_t C = NH * HS;
   const HeadShape h{T, HS, 3 * C, C, 1 / exact::sqrt((float)HS)};
   parallel(B * NH, [&](int64_t i) {
-    const int64_t at = i / NH * T * 3 * C + i % NH * HS, ato = i / NH * T * C + i % NH * HS;
+    auto start = [&](int64_t x, int64_t ld) { return x / NH * T * ld + x % NH * HS; };
+    const int64_t at = start(i, 3 * C), ato = start(i, C);
+    const bool more = i + 1 < B * NH;
     const float *q = qkv + at;
     float *dq = dqkv + at;
-    head_backward({dq, dq + C, dq + 2 * C}, dout + ato, out + ato, m + i * T, n + i * T, q, q + C, q + 2 * C, h);
+    head_backward({dq, dq + C, dq + 2 * C}, dout + ato, out + ato, m + i * T, n + i * T, q, q + C, q + 2 * C, h,
+                  more ? start(i + 1, 3 * C) - at : 0, more ? start(i + 1, C) - ato : 0);
   });
 }
 using plain::attention_decode;

@@ -5,6 +5,7 @@
 #include "crossentropy.cuh"
 #include "dweight.cuh"
 #include "embedding.cuh"
+#include "init.cuh"
 #include "matmul.cuh"
 #include "residual.cuh"
 #include "rmsnorm.cuh"

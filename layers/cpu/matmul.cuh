@@ -29,6 +29,7 @@ struct Tile {
   int64_t ldc;
   int columns;      // valid ones
   bool fresh;       // chains start at +0, else at c
+  const float *next_c;  // of the tile that comes next: fetched in time
 };
 
 template <int M, int V> NOINLINE void tile(const Tile &t) {
@@ -43,6 +44,7 @@ template <int M, int V> NOINLINE void tile(const Tile &t) {
   vec acc[M][V];
   UNROLL for (int i = 0; i < M; i++)
     UNROLL for (int v = 0; v < V; v++) acc[i][v] = t.fresh ? splat(0.f) : load(c + i * ldc + v * VL);
+  UNROLL for (int i = 0; i < M; i++) __builtin_prefetch(t.next_c + i * t.ldc, 1);
   const float *a = t.a, *b = t.b;
   for (int64_t k = 0; k < t.steps; k++, a++, b += W) {
     vec y[V];
@@ -126,7 +128,7 @@ void rectangle(float *c, int64_t ldc, const float *a, int64_t lda, const float *
           for (int64_t r = 0; r < tiles; r++) {  // tiles of nearly equal height
             const int64_t i = i0 + rows * r / tiles, next = i0 + rows * (r + 1) / tiles;
             run((int)(next - i), {steps, a + i * lda + k0, lda, packed + (j - j0) * kc, c + i * ldc + j, ldc,
-                                  (int)std::min<int64_t>(NR, j1 - j), k0 == 0});
+                                  (int)std::min<int64_t>(NR, j1 - j), k0 == 0, c + next * ldc + j});
           }
       }
     }

@@ -5,6 +5,7 @@
 #include "../attention.cuh"
 #include "../crossentropy.cuh"
 #include "../embedding.cuh"
+#include "../init.cuh"
 #include "../matmul.cuh"
 #include "../residual.cuh"
 #include "../rmsnorm.cuh"

@@ -1,0 +1,79 @@
+# builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets, with and without OpenMP, at
+# another optimisation level, with sanitizers, for another processor: every build must write the same checkpoints as
+# OUT/train_gpt_cpu and pass test_bits (its first argument here: how much of it).
+root=$(dirname "$here")
+machine=$(uname -m)
+native=-march=native
+[ "$machine" = x86_64 ] || native=-mcpu=native
+passes="--steps 5 --batch 6 --micro-batch 2 --router layerscale --channels 40 --heads 4 --context 20"
+
+built() {  # MAKE ARGUMENTS, the last ones targets
+  make -C "$root" -j2 OUT="$PWD/build" "$@" >make.log 2>&1 && return
+  echo "make $*:" && tail -n 20 make.log
+  return 1
+}
+as_reference() {  # BUILD
+  train $1 $1 && cmp $1/step_20.safetensors "$work/reference/step_20.safetensors" && train $1 $1_passes $passes &&
+    cmp $1_passes/step_5.safetensors "$work/reference_passes/step_5.safetensors"
+}
+bits() {
+  $under build/test_bits "$1" >bits.log && grep -q '^[1-9][0-9]* passed, 0 failed' bits.log && return
+  tail -n 20 bits.log
+  return 1
+}
+# other NAME HOW_MUCH MAKE_ARGUMENTS
+other() {
+  name=$1 much=$2
+  shift 2
+  arguments=
+  for a in "$@"; do arguments="$arguments \"$a\""; done
+  check "$name: the same files, the same bits" '
+    other_plain=build/train_gpt_plain other_cpu=build/train_gpt_cpu
+    eval built "$arguments" plain cpu "\$PWD/build/test_bits" && as_reference other_cpu && as_reference other_plain && bits $much'
+}
+
+# steps the reference takes: they must not be those of a build that is checked
+(cd "$work" && train cpu reference && train cpu reference_passes $passes) || failed=$((failed + 1))
+
+if [ "$machine" = x86_64 ]; then
+  other "ARCH=avx2" essential ARCH=avx2
+  other "ARCH=wide (16-wide vectors on AVX2)" essential ARCH=wide
+  if grep -q avx512f /proc/cpuinfo; then other "ARCH=avx512" essential ARCH=avx512
+  else skip "ARCH=avx512" "this processor has no AVX-512"; fi
+fi
+other "ARCH=generic" quick ARCH=generic
+other "OPENMP=0" essential OPENMP=0
+other "-O1" quick "FLAGS_native=$native -O1"
+
+if command -v clang++ >/dev/null; then
+  openmp=0
+  echo 'int main() {}' | clang++ -fopenmp -x c++ - -o "$work/probe" 2>/dev/null && openmp=1
+  other "clang++, OPENMP=$openmp" essential CXX=clang++ OPENMP=$openmp
+  [ "$machine" = x86_64 ] && other "clang++, ARCH=generic" quick CXX=clang++ OPENMP=0 ARCH=generic
+else
+  skip "clang++: the same files, the same bits" "clang++"
+fi
+
+if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "$work/probe" 2>/dev/null && "$work/probe"; then
+  check "AddressSanitizer and UBSan: every test program, training, evaluation, sampling" '
+    sanitized=build/train_gpt_cpu tests=$(cd "$root/test" && ls test_*.cu | sed "s/\.cu//")
+    built "EXTRA=-fsanitize=address,undefined -fno-sanitize-recover=all" "FLAGS_native=$native -O1" cpu \
+      $(for t in $tests; do echo "$PWD/build/$t"; done) || exit 1
+    as_reference sanitized && run sanitized eval sanitized && run sanitized sample sanitized --tokens 50 && run sanitized show sanitized &&
+      run sanitized compare sanitized sanitized && bits quick || exit 1
+    for t in $tests; do
+      [ $t = test_bits ] || build/$t >$t.log 2>&1 || { echo $t; grep -v "^  ok" $t.log | tail -n 20; exit 1; }
+    done'
+else
+  skip "AddressSanitizer and UBSan" "the sanitizers of ${CXX:-g++}"
+fi
+
+qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
+if [ "$machine" = aarch64 ]; then :
+elif [ -n "$qemu" ] && command -v aarch64-linux-gnu-g++ >/dev/null; then
+  under=$qemu
+  other "aarch64 under qemu" quick CXX=aarch64-linux-gnu-g++ ARCH=neon EXTRA=-static
+  under=
+else
+  skip "aarch64: the same files, the same bits" "qemu-user or g++-aarch64-linux-gnu"
+fi

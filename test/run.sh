@@ -1,0 +1,56 @@
+#!/bin/sh
+# run.sh OUT essential|all: every test program OUT/test_*, then whole runs (runs.sh); with all, also the larger sizes of
+# test_bits, other compilers and instruction sets (in runs.sh) and deliberate slips (mutations.sh).
+# Prints what failed and one line for each; everything is in OUT/log. The last line is `N passed, N failed[, N skipped]`.
+# Exit code 1 if anything failed or crashed, 2 for wrong arguments.
+here=$(cd "$(dirname "$0")" && pwd)
+out=$1 mode=$2
+if [ $# -ne 2 ] || { [ "$mode" != essential ] && [ "$mode" != all ]; }; then
+  echo "usage: test/run.sh OUT essential|all" >&2
+  exit 2
+fi
+[ -d "$out" ] || { echo "run.sh: no folder $out; build first: make test" >&2; exit 2; }
+out=$(cd "$out" && pwd)
+export OMP_WAIT_POLICY=passive  # more threads than cores are part of the tests
+mkdir -p "$out/log"
+passed=0 failed=0 skipped=0
+
+# one NAME COMMAND...: runs it, adds up its closing line; a program that ends without one, or with a code that does not
+# fit it, has crashed
+one() {
+  name=$1
+  shift
+  log=$out/log/$name.log
+  start=$(date +%s)
+  "$@" >"$log" 2>&1
+  code=$?
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$' "$log" | tail -n 1)
+  set -- $(echo "$line" | tr -cd '0-9 ')
+  p=${1:-0} f=${2:-0} s=${3:-0}
+  if [ -z "$line" ] || { [ "$code" -ne 0 ] && [ "$f" -eq 0 ]; }; then
+    f=$((f + 1))
+    echo "  FAIL $name ended with code $code and '$line'; the end of $log:"
+    tail -n 15 "$log" | sed 's/^/    /'
+  elif [ "$f" -ne 0 ]; then
+    # the lines of a failure stand before its name
+    awk '/^  (ok|skip)/ {text = ""; next} /^  FAIL/ {printf "%s%s\n", text, $0; text = ""; next} {text = text $0 "\n"}' "$log" |
+      head -n 60
+  fi
+  grep '^  skip' "$log"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  echo "$name: ${line:-crashed} ($(($(date +%s) - start)) s)"
+}
+
+for program in "$out"/test_*; do
+  case $program in *.d | *'*') continue ;; esac
+  [ -x "$program" ] || continue
+  case ${program##*/} in
+    test_bits) one test_bits "$program" "$mode" ;;
+    *) one "${program##*/}" "$program" ;;
+  esac
+done
+one runs sh "$here/runs.sh" "$out" "$mode"
+[ "$mode" = all ] && one mutations sh "$here/mutations.sh" "$out"
+
+[ "$skipped" -eq 0 ] && echo "$passed passed, $failed failed" || echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,417 @@
+// test_model.cu: the whole model, three methods: GPT<double> against test/golden (PyTorch float64) and against finite
+// differences; GPT<float> bit for bit over passes, shares of ranks, decoding, evaluation, seeds and padding; the memory
+// plan; and pinned bits of a few training steps.
+#include "gpt.cuh"
+#include "runtime/schedule.cuh"
+#include "test/check.h"
+#include "test/difference.h"
+#include "test/golden.h"
+#include "test/hash.h"
+
+using check::that;
+namespace json = runtime::json;
+const char *const METHODS[] = {"prenorm", "rezero", "layerscale"};
+
+struct Batch {
+  int64_t B, T;
+  std::vector<int32_t> inputs, targets;
+  Batch(int64_t B, int64_t T, int64_t V, uint64_t seed) : B(B), T(T), inputs(B * T), targets(B * T) {
+    for (int64_t i = 0; i < B * T; i++)
+      inputs[i] = (int32_t)rng::below(seed, i, V), targets[i] = (int32_t)rng::below(seed + 1, i, V);
+  }
+};
+template <class real> double gradients(GPT<real> &model, const Batch &b) {
+  return model.gradients(b.inputs.data(), b.targets.data(), b.B, b.T, b.B * b.T);
+}
+
+// Odd everywhere: the vocabulary, the number of heads, three layers
+static Config small(const std::string &router) {
+  Config c;
+  c.router = router, c.L = 3, c.C = 12, c.NH = 3, c.T = 6, c.V = 13, c.eps = 1e-5, c.layerscale_init = 0.1;
+  return c;
+}
+// Weights with which every part of the model matters (rezero's start, a = 0, would hide the sublayers)
+template <class real> void scatter(GPT<real> &model) {
+  for (const Tensor &t : model.table.rows)
+    for (int64_t i = 0; i < t.size(); i++) {
+      const double z = rng::normal(rng::key_of(3, t.name.c_str()), i);
+      model.params[t.offset + i] = (real)(t.decay ? 0.35 * z : (t.router ? 0.5 : 1) + 0.2 * z);
+    }
+}
+template <class real>
+void same_tensors(const std::string &what, const TensorTable &table, const real *got, const real *want) {
+  for (const Tensor &t : table.rows)
+    check::same_bits((what + ": " + t.name).c_str(), got + t.offset, want + t.offset, t.size());
+}
+// The settings of AdamW for step t = 1, 2, ...
+static AdamW adamw(double lr, double beta1, double beta2, double eps, int64_t t, double scale) {
+  return {lr, beta1, beta2, eps, 0, runtime::bias_correction(beta1, t), runtime::bias_correction(beta2, t), scale};
+}
+// What lies between the tensors of a flat buffer is +0 for ever
+template <class real> void padding_is_zero(const char *what, const TensorTable &table, const real *flat) {
+  for (const Tensor &t : table.rows)
+    for (int64_t i = t.offset + t.size(); i < t.offset + round_up(t.size(), 64); i++)
+      that(check::pattern(flat[i]) == 0, "%s: padding behind %s is %g", what, t.name.c_str(), (double)flat[i]);
+}
+
+// ---- goldens
+
+struct GoldenModel {
+  Golden golden;
+  json::Value config;
+  Config c;
+  std::unique_ptr<GPT<double>> model;
+  std::vector<int32_t> tokens, targets;
+
+  double number(const char *key) const {
+    const json::Value *v = config.find(key);
+    double x;
+    if (!v || !v->to(x)) throw Error(golden.file.path + ": config has no number " + key);
+    return x;
+  }
+  int64_t whole(const char *key) const { return (int64_t)number(key); }
+
+  explicit GoldenModel(const std::string &router) : golden("model_" + router) {
+    config = json::parse(golden.file.text("config"), golden.file.path);
+    that(config.find("router") && config.find("router")->text == router, "the file is of router %s", router.c_str());
+    c.router = router, c.L = whole("layers"), c.C = whole("channels"), c.NH = whole("heads"), c.T = whole("context");
+    c.V = (int64_t)golden.number("V"), c.eps = number("eps");
+    model = std::make_unique<GPT<double>>(c, Sizes{whole("batch"), 1, true});
+    tokens = golden.tokens("tokens"), targets = golden.tokens("targets");
+    for (const Tensor &t : model->table.rows) {
+      const std::vector<double> p = golden("p." + t.name);
+      that(golden.shape("p." + t.name) == t.shape(), "shape of %s", t.name.c_str());
+      std::copy(p.begin(), p.end(), model->params.data + t.offset);
+    }
+    int have = (int)model->table.rows.size(), want = 0;
+    for (const runtime::TensorView &t : golden.file.tensors) want += t.name.compare(0, 2, "p.") == 0;
+    that(have == want, "%d tensors in the table, %d in the file", have, want);
+  }
+  int64_t B() const { return model->sizes.B; }
+  double gradients() {
+    const int64_t count = B() * c.T;
+    return model->gradients(tokens.data(), targets.data(), B(), c.T, count) / (double)count;
+  }
+  void compare(const char *prefix, const double *flat, double tolerance) const {
+    for (const Tensor &t : model->table.rows)
+      check::close((prefix + t.name).c_str(), flat + t.offset, golden(prefix + t.name).data(), t.size(), tolerance);
+  }
+  // One step as train_gpt makes it; the loss before it
+  double step(const runtime::Schedule &schedule, int64_t step) {
+    const double loss = gradients(), norm = model->gradient_norm(), clip = number("clip");
+    check::close(format("norm of step %d", (int)step).c_str(), &norm, &golden("norms")[step], 1, 1e-9);
+    const double lr = runtime::learning_rate(schedule, step), scale = norm > clip ? clip / norm : 1;
+    check::close("learning rate", &lr, &golden("lrs")[step], 1, 1e-13);
+    model->update(adamw(lr, number("beta1"), number("beta2"), number("adam-eps"), step + 1, scale), number("router-lr"),
+                  number("weight-decay"));
+    return loss;
+  }
+};
+static void goldens(const std::string &router) {
+  check::test((router + ": goldens: logits, loss, every gradient").c_str(), [&] {
+    GoldenModel g(router);
+    g.model->forward(g.tokens.data(), g.B(), g.c.T);
+    const int64_t N = g.B() * g.c.T, V = g.c.V;
+    std::vector<double> logits(N * V), want = g.golden("logits");
+    for (int64_t i = 0; i < N * V; i++) logits[i] = g.model->a.logits[i / V * g.c.ld_logits() + i % V];
+    check::close("logits", logits.data(), want.data(), N * V, 1e-10);
+    const double loss = g.gradients();
+    check::close("loss", &loss, g.golden("loss").data(), 1, 1e-10);
+    g.compare("g.", g.model->grads.data, 1e-10);
+  });
+  check::test((router + ": goldens: 20 steps of training").c_str(), [&] {
+    GoldenModel g(router);
+    runtime::Schedule s;
+    s.kind = runtime::Schedule::cosine;
+    s.lr = g.number("lr"), s.min_lr = g.number("min-lr"), s.warmup = g.whole("warmup"), s.steps = g.whole("steps");
+    const std::vector<double> losses = g.golden("losses");
+    that((int64_t)losses.size() == s.steps && s.steps == 20, "20 losses");
+    for (int64_t step = 0; step < s.steps; step++) {
+      const double loss = g.step(s, step);
+      check::close(format("loss of step %d", (int)step).c_str(), &loss, &losses[step], 1, 1e-9);
+    }
+    g.compare("q.", g.model->params.data, 1e-8);
+    padding_is_zero("parameters", g.model->table, g.model->params.data);
+    padding_is_zero("gradients", g.model->table, g.model->grads.data);
+    padding_is_zero("first moments", g.model->table, g.model->moments.data);
+    padding_is_zero("second moments", g.model->table, g.model->moments.data + g.model->table.floats);
+  });
+}
+
+// ---- finite differences
+
+static void differences(const std::string &router) {
+  check::test((router + ": finite differences of the whole model, every tensor").c_str(), [&] {
+    Config c = small(router);
+    c.C = 8, c.NH = 2, c.T = 5, c.V = 5;
+    GPT<double> model(c, Sizes{2, 1, true});
+    scatter(model);
+    const Batch batch(2, c.T, c.V, 9);
+    gradients(model, batch);
+    std::vector<double> analytic(model.grads.data, model.grads.data + model.table.floats);
+    for (const Tensor &t : model.table.rows)
+      same_as_differences(t.name.c_str(), model.params.data + t.offset, &analytic[t.offset], t.size(), [&] {
+        exact::Counter<double> losses;
+        model.evaluate(losses, batch.inputs.data(), batch.targets.data(), batch.B, batch.T);
+        return losses.finish() / (double)(batch.B * batch.T);
+      });
+  });
+}
+
+// ---- the split of a batch never shows
+
+static void same_in_passes(const std::string &router, int64_t B) {
+  const Config c = small(router);
+  const Batch batch(B, c.T, c.V, 20 + B);
+  GPT<float> whole(c, Sizes{B, 1, true});
+  scatter(whole);
+  const double want = gradients(whole, batch);
+  for (int64_t pass : {8, 4, 2, 1}) {
+    GPT<float> model(c, Sizes{pass, divide_up(B, pass), true});
+    scatter(model);
+    const std::string what = format("B = %d in passes of %d", (int)B, (int)pass);
+    for (int64_t i = 0; i < model.grads.n; i++) model.grads[i] = NAN;  // what an earlier step left must not matter
+    const double loss = gradients(model, batch);
+    check::same_bits((what + ": loss").c_str(), &loss, &want, 1);
+    same_tensors(what, whole.table, model.grads.data, whole.grads.data);
+    const double norm = model.gradient_norm(), norm_want = whole.gradient_norm();
+    check::same_bits((what + ": norm").c_str(), &norm, &norm_want, 1);
+  }
+}
+// The shares of the ranks, one after another, joined nearest partner first: r^1, then r^2
+static void same_in_shares(const std::string &router, int64_t B, int64_t ranks) {
+  const Config c = small(router);
+  const Batch batch(B, c.T, c.V, 40 + B);
+  GPT<float> whole(c, Sizes{B, 1, true}), model(c, Sizes{B == 16 ? B / ranks / 2 : B / ranks, B == 16 ? 2 : 1, true});
+  scatter(whole), scatter(model);
+  const double want = gradients(whole, batch);
+  const int64_t share = B / ranks, first = share * c.T, n = model.table.floats;
+  std::vector<std::vector<float>> sum(ranks);
+  std::vector<double> loss(ranks);
+  for (int64_t r = 0; r < ranks; r++) {
+    loss[r] = model.gradients(&batch.inputs[r * first], &batch.targets[r * first], share, c.T, B * c.T);
+    sum[r].assign(model.grads.data, model.grads.data + n);
+  }
+  for (int64_t partner = 1; partner < ranks; partner *= 2)
+    for (int64_t r = 0; r < ranks; r += 2 * partner) {  // the other half of each pair holds the same sum
+      for (int64_t i = 0; i < n; i++) sum[r][i] = sum[r][i] + sum[r ^ partner][i];
+      loss[r] = loss[r] + loss[r ^ partner];
+    }
+  const std::string what = format("B = %d on %d ranks", (int)B, (int)ranks);
+  same_tensors(what, whole.table, sum[0].data(), whole.grads.data);
+  check::same_bits((what + ": loss").c_str(), loss.data(), &want, 1);
+}
+static void splits(const std::string &router) {
+  check::test((router + ": passes of 8, 4, 2, 1 give the same gradients, bit for bit").c_str(), [&] {
+    for (int64_t B : {8, 6, 7, 12}) same_in_passes(router, B);
+  });
+  check::test((router + ": shares of 2 and 4 ranks give the same gradients, bit for bit").c_str(), [&] {
+    for (int64_t ranks : {2, 4})
+      for (int64_t B : {8, 16}) same_in_shares(router, B, ranks);
+  });
+}
+
+// ---- forward without training
+
+static void inference(const std::string &router) {
+  check::test((router + ": decoding gives the rows of the forward, bit for bit").c_str(), [&] {
+    const Config c = small(router);
+    GPT<float> model(c, Sizes{1, 1, false}), decoding(c, Sizes{1, 1, false});
+    scatter(model), scatter(decoding);
+    const Batch batch(1, c.T, c.V, 60);
+    model.forward(batch.inputs.data(), 1, c.T);
+    Decoder<float> decoder(decoding);
+    for (int round = 0; round < 2; round++, decoder.t = 0)  // a second text in the same cache
+      for (int64_t t = 0; t < c.T; t++) {
+        that(!decoder.full(), "full at %d", (int)t);
+        const float *logits = decoder.step(batch.inputs[t]);
+        check::same_bits(format("position %d", (int)t).c_str(), logits, model.a.logits + t * c.ld_logits(), c.V);
+      }
+    decoder.t = c.T;
+    that(decoder.full(), "full after T tokens");
+  });
+  check::test((router + ": evaluation does not know how windows are grouped").c_str(), [&] {
+    const Config c = small(router);
+    const Batch batch(11, c.T, c.V, 61);
+    double want = 0;
+    for (int64_t B : {11, 1, 2, 3, 8}) {
+      GPT<float> model(c, Sizes{B, 1, B == 2});
+      scatter(model);
+      exact::Counter<double> losses;
+      for (int64_t b = 0; b < 11; b += B)
+        model.evaluate(losses, &batch.inputs[b * c.T], &batch.targets[b * c.T], std::min(B, 11 - b), c.T);
+      model.evaluate(losses, &batch.inputs[7], &batch.targets[7], 1, 4);  // the last window is shorter
+      const double sum = losses.finish();
+      if (B == 11) want = sum;
+      check::same_bits(format("groups of %d", (int)B).c_str(), &sum, &want, 1);
+    }
+    GPT<float> model(c, Sizes{11, 1, true});
+    scatter(model);
+    exact::Counter<double> losses;
+    model.evaluate(losses, batch.inputs.data(), batch.targets.data(), 11, c.T);
+    const double loss = gradients(model, batch), again = losses.finish();
+    check::same_bits("training and evaluation", &again, &loss, 1);
+  });
+}
+
+// ---- what the table promises
+
+static void construction() {
+  check::test("the same seed gives the same backbone in every method; another seed another", [] {
+    const Config c = small("prenorm");
+    GPT<float> model(c, Sizes{1, 1, false}), other(c, Sizes{1, 1, false});
+    model.initialize(5), other.initialize(6);
+    for (const std::string router : {"rezero", "layerscale"}) {
+      GPT<float> scaled(small(router), Sizes{1, 1, false});
+      scaled.initialize(5);
+      that(scaled.table.rows.size() == model.table.rows.size() + c.M(), "%s adds a row per sublayer", router.c_str());
+      for (size_t i = 0; i < model.table.rows.size(); i++) {
+        const Tensor &t = model.table.rows[i], &u = scaled.table.rows[i];
+        that(t.name == u.name && !u.router, "row %s", u.name.c_str());
+        check::same_bits(t.name.c_str(), scaled.params.data + u.offset, model.params.data + t.offset, t.size());
+        const float *mine = model.params.data + t.offset, *theirs = other.params.data + t.offset;
+        const bool equal = !memcmp(mine, theirs, t.size() * sizeof(float));
+        that(equal == (t.init == Init::constant), "%s with another seed", t.name.c_str());
+      }
+      for (size_t i = model.table.rows.size(); i < scaled.table.rows.size(); i++) {
+        const Tensor &t = scaled.table.rows[i];
+        const float start = router == "rezero" ? 0.f : 0.1f;
+        that(t.router && !t.decay, "%s", t.name.c_str());
+        for (int64_t k = 0; k < t.size(); k++)
+          that(scaled.params[t.offset + k] == start, "%s starts at %g", t.name.c_str(), start);
+      }
+    }
+  });
+  check::test("initialization: standard deviations, unit gains; decay on matrices alone", [] {
+    Config c = small("layerscale");
+    c.C = 96, c.V = 67;
+    GPT<float> model(c, Sizes{1, 1, false});
+    model.initialize(1);
+    for (const Tensor &t : model.table.rows) {
+      double sum = 0, square = 0;
+      for (int64_t i = 0; i < t.size(); i++) {
+        const double x = model.params[t.offset + i];
+        sum += x, square += x * x;
+      }
+      const auto has = [&](const char *part) { return t.name.find(part) != std::string::npos; };
+      const bool norm = has("norm"), out = has("proj") || has("down"), constant = norm || t.router;
+      const double mean = sum / t.size(), rms = std::sqrt(square / t.size());
+      const double want = norm ? 1 : t.router ? 0.1 : out ? 0.02 / std::sqrt(6.) : 0.02;
+      that(std::fabs(rms / want - 1) < 0.05, "%s: root mean square %g, want %g", t.name.c_str(), rms, want);
+      const double error = std::fabs(mean - (constant ? want : 0));
+      that(error < (constant ? 1e-6 : 0.1) * want, "%s: mean %g", t.name.c_str(), mean);
+      that(t.decay == (t.cols > 1), "%s: decay", t.name.c_str());
+      that(t.router == (t.name.compare(0, 7, "router.") == 0), "%s: router", t.name.c_str());
+    }
+  });
+  check::test("a gradient that is not finite is found by name", [] {
+    GPT<float> model(small("rezero"), Sizes{1, 1, true});
+    for (const float bad : {NAN, HUGE_VALF, -HUGE_VALF}) {
+      model.gradient_norm();
+      that(!model.first_not_finite(), "all are finite");
+      const Tensor &t = model.table.rows[5];
+      model.grads[t.offset + t.size() - 1] = bad;
+      model.gradient_norm();
+      that(model.first_not_finite() == &t, "%s holds %g", t.name.c_str(), (double)bad);
+      model.grads[t.offset + t.size() - 1] = 1e30f;
+    }
+  });
+  check::test("update: decay and --router-lr act on the rows of the table that say so", [] {
+    GPT<double> model(small("layerscale"), Sizes{1, 1, true});
+    scatter(model);
+    AdamW h{};
+    h.lr = 0.01, h.beta1 = 0.9, h.beta2 = 0.95, h.eps = 1e-30, h.scale = 1, h.correction1 = 0.1, h.correction2 = 0.05;
+    const std::vector<double> before(model.params.data, model.params.data + model.params.n);
+    for (const Tensor &t : model.table.rows)
+      for (int64_t i = 0; i < t.size(); i++) model.grads[t.offset + i] = 1;  // a step of lr each
+    model.update(h, 3, 0.5);
+    for (const Tensor &t : model.table.rows)
+      for (int64_t i = t.offset; i < t.offset + t.size(); i++) {
+        const double want = before[i] - (t.router ? 0.03 : 0.01) * (1 + (t.decay ? 0.5 * before[i] : 0));
+        const double got = model.params[i];
+        that(std::fabs(got - want) < 1e-14, "%s: %.17g want %.17g", t.name.c_str(), got, want);
+      }
+    padding_is_zero("parameters", model.table, model.params.data);
+  });
+}
+
+template <class real> void plan_is_what_is_allocated(const Config &c, const Sizes &s) {
+  const GPT<real> model(c, s);
+  const int64_t bytes = (model.params.n + model.grads.n + model.moments.n + model.memory.n) * (int64_t)sizeof(real);
+  const int64_t plan = GPT<real>::plan(c, s, 1).total() - device::scratch_bytes(c.C, c.T, 1);
+  that(plan == bytes, "%s, B = %d, %d passes, training %d: plan %lld, allocated %lld", c.router.c_str(), (int)s.B,
+       (int)s.passes, (int)s.training, (long long)plan, (long long)bytes);
+  that(model.grads.n == (s.training ? model.table.floats * (1 + s.levels()) : 0), "gradient levels");
+  for (const Tensor &t : model.table.rows)
+    that((uintptr_t)(model.params.data + t.offset) % ALIGNMENT == 0, "%s is aligned", t.name.c_str());
+}
+static void memory() {
+  check::test("the memory plan is what is allocated", [] {
+    for (const char *router : METHODS)
+      for (bool training : {true, false})
+        for (int64_t passes : {1, 2, 3, 4, 5, 8, 9}) {
+          plan_is_what_is_allocated<float>(small(router), Sizes{3, passes, training});
+          plan_is_what_is_allocated<double>(small(router), Sizes{2, passes, training});
+        }
+    const int64_t levels[] = {0, 0, 1, 2, 2, 3, 3, 3, 3, 4};
+    for (int64_t p = 1; p < 10; p++) that(Sizes{1, p, true}.levels() == levels[p], "levels of %d passes", (int)p);
+  });
+  check::test("padding of flat buffers and logits is never written", [] {
+    for (const char *router : METHODS) {
+      const Config c = small(router);
+      GPT<float> model(c, Sizes{2, 3, true});
+      scatter(model);
+      const int64_t N = 2 * c.T, ld = c.ld_logits();
+      that(ld > c.V, "rows of logits are padded");
+      for (int64_t i = 0; i < N * ld; i++) model.a.logits[i] = 12345;
+      for (int step = 1; step <= 2; step++) {
+        gradients(model, Batch(5, c.T, c.V, 70 + step));
+        model.gradient_norm();
+        model.update(adamw(1e-3, 0.9, 0.95, 1e-8, step, 1), 1, 0.1);
+      }
+      for (int64_t i = 0; i < N * ld; i++) that((model.a.logits[i] == 12345) == (i % ld >= c.V), "logit %d", (int)i);
+      for (int64_t level = 0; level <= model.sizes.levels(); level++)
+        padding_is_zero("gradients", model.table, model.grads.data + level * model.table.floats);
+      padding_is_zero("parameters", model.table, model.params.data);
+      padding_is_zero("first moments", model.table, model.moments.data);
+      padding_is_zero("second moments", model.table, model.moments.data + model.table.floats);
+    }
+  });
+}
+
+// ---- pinned bits: three steps in float, every layer forward and backward, every method
+
+static void pinned(const std::string &router, uint64_t want) {
+  check::test(format("%s: pinned bits of 3 steps, float order %d", router.c_str(), exact::FLOAT_ORDER).c_str(), [&] {
+    Config c = small(router);
+    c.C = 36, c.T = 35, c.V = 37;
+    GPT<float> model(c, Sizes{4, 2, true});
+    model.initialize(1);
+    Hash hash;
+    for (int step = 1; step <= 3; step++) {
+      hash.add(gradients(model, Batch(6, c.T, c.V, 80 + step)));
+      const double norm = model.gradient_norm();
+      hash.add(norm);
+      model.update(adamw(1e-2, 0.9, 0.95, 1e-8, step, 0.5 / norm), 1, 0.1);
+    }
+    for (const Tensor &t : model.table.rows)
+      for (int64_t i = 0; i < t.size(); i++) hash.add(model.params[t.offset + i]);
+    that(hash.value == want, "0x%016" PRIx64 ", want 0x%016" PRIx64, hash.value, want);
+  });
+}
+
+int main() {
+  set_float_mode();
+  for (const char *router : METHODS) {
+    goldens(router);
+    differences(router);
+    splits(router);
+    inference(router);
+  }
+  construction();
+  memory();
+  pinned("prenorm", 0xc4469e0a57074c8a);
+  pinned("rezero", 0xfb4d8e72319ecc1b);
+  pinned("layerscale", 0xf44c32644a6251fe);
+  return check::report();
+}
