@@ -3,10 +3,11 @@
 //     for j in sublayers:  h = router.read(j);  u = sublayer(j, rmsnorm(j, h));  router.write(j)
 //     out = router.read_final();  logits = rmsnorm(out) head^T
 //
-// Sublayer j of M = 2L: even = attention, odd = MLP, of layer j/2. A method (prenorm, rezero, ...) never shows outside its
-// Router. Everything here says device::, the namespace of this build; `real` is float, or double in the tests.
+// Sublayer j of M = 2L: even = attention, odd = MLP, of layer j/2. A method (prenorm, rezero, ...) never shows outside
+// its Router. Everything here says device::, the namespace of this build; `real` is float, or double in the tests.
 //
-// Names: B sequences, T tokens, N = B*T, C channels, NH heads, HS = C/NH, L layers, H hidden, V vocabulary, d- gradients.
+// Names: B sequences, T tokens, N = B*T, C channels, NH heads, HS = C/NH, L layers, H hidden, V vocabulary; d-
+// before a name: the gradient of the loss with respect to it.
 #pragma once
 #include "backend.cuh"
 #include "layers/random.cuh"
@@ -50,14 +51,17 @@ inline TensorTable tensor_table(const Config &c) {
   t.add("head", c.V, c.C, Init::normal, std, true);
   for (int64_t j = 0; j < c.M(); j++) {
     if (c.router == "rezero") t.add(format("router.%d.a", (int)j), 1, 1, Init::constant, 0, false, true);
-    if (c.router == "layerscale") t.add(format("router.%d.l", (int)j), c.C, 1, Init::constant, c.layerscale_init, false, true);
+    if (c.router == "layerscale")
+      t.add(format("router.%d.l", (int)j), c.C, 1, Init::constant, c.layerscale_init, false, true);
   }
   return t;
 }
 
 // A flat buffer (parameters, gradients, moments) under the table's names. Rows of a layer are found by their place.
 template <class real> struct Weights {
-  struct Layer { real *attn_norm, *qkv, *proj, *mlp_norm, *gateup, *down; };
+  struct Layer {
+    real *attn_norm, *qkv, *proj, *mlp_norm, *gateup, *down;
+  };
   real *embed, *final_norm, *head;
   std::vector<Layer> layer;
   std::vector<real *> router;  // the rows a router added, in table order
@@ -87,7 +91,8 @@ template <class real> struct Pass {
 // ---------------------------------------------------------------------------------------------------------------------
 // Routers: where a sublayer reads its input and writes its update. Call order in a pass:
 //   forward    e = embedding() is filled;  per j ascending: read(j), update(j) is filled, write(j);  read_final()
-//   backward   read_final_backward(dout);  per j descending: du = write_backward(j), read_backward(j, dh);  embedding_backward()
+//   backward   read_final_backward(dout);  per j descending: du = write_backward(j), read_backward(j, dh);  then
+//              embedding_backward()
 // All pointers are (N,C). input(j) is the h that read(j) gave, kept for backward.
 
 template <class real> struct Router {
@@ -113,7 +118,11 @@ template <class real> struct StreamRouter : Router<real> {
   std::vector<real *> x, u;
   real *dx = nullptr, *du = nullptr;
   StreamRouter(const Config &c, const Weights<real> &w)
-      : c(c), w(w), kind(c.router == "rezero" ? rezero : c.router == "layerscale" ? layerscale : prenorm) {}
+      : c(c),
+        w(w),
+        kind(c.router == "rezero"       ? rezero
+             : c.router == "layerscale" ? layerscale
+                                        : prenorm) {}
   void carve(Arena<real> &arena, int64_t N) override {
     x.clear(), u.clear();
     for (int64_t j = 0; j <= c.M(); j++) x.push_back(arena.take(N * c.C));
@@ -131,13 +140,18 @@ template <class real> struct StreamRouter : Router<real> {
     if (kind == rezero) device::rezero_forward(x[j + 1], x[j], u[j], w.router[j], p.N(), c.C);
     if (kind == layerscale) device::layerscale_forward(x[j + 1], x[j], u[j], w.router[j], p.N(), c.C);
   }
-  void read_final_backward(const real *dout, const Pass<real> &p) override { memcpy(dx, dout, p.N() * c.C * sizeof(real)); }
+  void read_final_backward(const real *dout, const Pass<real> &p) override {
+    memcpy(dx, dout, p.N() * c.C * sizeof(real));
+  }
   const real *write_backward(int64_t j, const Pass<real> &p) override {
     if (kind == rezero) device::rezero_backward(du, p.grads.router[j], dx, u[j], w.router[j], p.B, p.T, c.C, p.carry);
-    if (kind == layerscale) device::layerscale_backward(du, p.grads.router[j], dx, u[j], w.router[j], p.B, p.T, c.C, p.carry);
+    if (kind == layerscale)
+      device::layerscale_backward(du, p.grads.router[j], dx, u[j], w.router[j], p.B, p.T, c.C, p.carry);
     return du;
   }
-  void read_backward(int64_t, const real *dh, const Pass<real> &p) override { device::residual_forward(dx, dx, dh, p.N() * c.C); }
+  void read_backward(int64_t, const real *dh, const Pass<real> &p) override {
+    device::residual_forward(dx, dx, dh, p.N() * c.C);
+  }
   const real *embedding_backward() override { return dx; }
 };
 
@@ -146,11 +160,13 @@ template <class real> std::unique_ptr<Router<real>> make_router(const Config &c,
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Activations of one pass. Kept for backward per layer: qkv, the heads' output, softmax maxima and inverse sums, gate and up;
-// per norm 1/rms. Made again in backward: norm outputs, SwiGLU products, attention weights.
+// Activations of one pass. Kept for backward per layer: qkv, the heads' output, softmax maxima and inverse sums, gate
+// and up; per norm 1/rms. Made again in backward: norm outputs, SwiGLU products, attention weights.
 
 template <class real> struct Activations {
-  struct Layer { real *qkv, *heads, *m, *n, *gateup; };
+  struct Layer {
+    real *qkv, *heads, *m, *n, *gateup;
+  };
   std::vector<Layer> layer;
   std::vector<real *> rstd;  // M + 1
   real *normed, *hidden, *logits, *losses, *dnormed, *dqkv, *rope;
@@ -158,13 +174,17 @@ template <class real> struct Activations {
     layer.clear(), rstd.clear();
     for (int64_t j = 0; j <= c.M(); j++) rstd.push_back(arena.take(N));
     for (int64_t l = 0; l < c.L; l++) {
-      if (l && !training) { layer.push_back(layer[0]); continue; }
+      if (l && !training) {
+        layer.push_back(layer[0]);
+        continue;
+      }
       Layer x;
       x.qkv = arena.take(N * 3 * c.C), x.heads = arena.take(N * c.C);
       x.m = arena.take(N * c.NH), x.n = arena.take(N * c.NH), x.gateup = arena.take(N * 2 * c.H());
       layer.push_back(x);
     }
-    normed = arena.take(N * c.C), hidden = arena.take(N * c.H()), logits = arena.take(N * c.ld_logits()), losses = arena.take(N);
+    normed = arena.take(N * c.C), hidden = arena.take(N * c.H()), logits = arena.take(N * c.ld_logits()),
+    losses = arena.take(N);
     dnormed = training ? arena.take(N * c.C) : nullptr, dqkv = training ? arena.take(N * 3 * c.C) : nullptr;
     rope = arena.take(c.T * c.HS());
   }
@@ -191,7 +211,10 @@ template <class real> struct GPT {
   Activations<real> a;
   std::vector<double> squares;  // of each tensor's gradient, from the last norm
 
-  GPT(const Config &config, const Sizes &s) : c(config), sizes(s), table(tensor_table(c)) {
+  GPT(const Config &config, const Sizes &s)
+      : c(config),
+        sizes(s),
+        table(tensor_table(c)) {
     params = Buffer<real>(table.floats, "parameters");
     w = Weights<real>(table, params.data, c.L);
     if (s.training) {
@@ -224,7 +247,8 @@ template <class real> struct GPT {
     plan.add("gradients", s.training ? flat : 0);
     plan.add(format("gradient levels of %d passes", (int)s.passes), s.training ? flat * s.levels() : 0);
     plan.add("optimizer state", s.training ? 2 * flat : 0);
-    plan.add(format("activations, %.0f bytes per token", (double)arena.used * size / (double)(s.B * c.T)), arena.used * size);
+    plan.add(format("activations, %.0f bytes per token", (double)arena.used * size / (double)(s.B * c.T)),
+             arena.used * size);
     plan.add(format("scratch of %d threads", threads), device::scratch_bytes(c.C, c.T, threads));
     return plan;
   }
@@ -233,8 +257,10 @@ template <class real> struct GPT {
   void initialize(uint64_t seed) {
     for (const Tensor &t : table.rows) {
       real *p = params.data + t.offset;
-      if (t.init == Init::normal) device::normal_fill(p, t.size(), t.value, rng::key_of(seed, t.name.c_str()));
-      else std::fill_n(p, t.size(), (real)t.value);
+      if (t.init == Init::normal)
+        device::normal_fill(p, t.size(), t.value, rng::key_of(seed, t.name.c_str()));
+      else
+        std::fill_n(p, t.size(), (real)t.value);
     }
   }
 
@@ -267,8 +293,10 @@ template <class real> struct GPT {
     device::embedding_forward(router->embedding(), w.embed, tokens, pass.N(), c.C);
     for (int64_t j = 0; j < c.M(); j++) {
       const real *h = router->read(j);
-      if (j % 2 == 0) attention_sublayer(j / 2, h, router->update(j), B, T);
-      else mlp_sublayer(j / 2, h, router->update(j), pass.N());
+      if (j % 2 == 0)
+        attention_sublayer(j / 2, h, router->update(j), B, T);
+      else
+        mlp_sublayer(j / 2, h, router->update(j), pass.N());
       router->write(j, pass);
     }
     head(pass.N());
@@ -293,7 +321,8 @@ template <class real> struct GPT {
     const auto &p = w.layer[l], &g = pass.grads.layer[l];
     const int64_t B = pass.B, T = pass.T, N = B * T, C = c.C, H = c.H();
     device::matmul_backward_dinp(a.hidden, du, C, p.down, N, H, C);
-    device::swiglu_backward(x.gateup, a.hidden, a.hidden, x.gateup, N, H);  // in place: gate and up are not needed again
+    device::swiglu_backward(x.gateup, a.hidden, a.hidden, x.gateup, N,
+                            H);  // in place: gate and up are not needed again
     device::matmul_backward_dweight(g.down, du, C, a.hidden, B, T, H, C, pass.carry);
     device::rmsnorm_apply(a.normed, h, a.rstd[2 * l + 1], p.mlp_norm, N, C);
     device::matmul_backward_dweight(g.gateup, x.gateup, 2 * H, a.normed, B, T, C, 2 * H, pass.carry);
@@ -304,16 +333,19 @@ template <class real> struct GPT {
     const int64_t N = pass.N(), ld = c.ld_logits();
     device::matmul_backward_dweight(pass.grads.head, a.logits, ld, a.normed, pass.B, pass.T, c.C, c.V, pass.carry);
     device::matmul_backward_dinp(a.dnormed, a.logits, ld, w.head, N, c.C, c.V);
-    device::rmsnorm_backward(a.dnormed, pass.grads.final_norm, a.dnormed, router->read_final(), a.rstd[c.M()], w.final_norm,
-                             pass.B, pass.T, c.C, pass.carry);
+    device::rmsnorm_backward(a.dnormed, pass.grads.final_norm, a.dnormed, router->read_final(), a.rstd[c.M()],
+                             w.final_norm, pass.B, pass.T, c.C, pass.carry);
     router->read_final_backward(a.dnormed, pass);
     for (int64_t j = c.M() - 1; j >= 0; j--) {
       const real *du = router->write_backward(j, pass);
-      if (j % 2 == 0) attention_sublayer_backward(j / 2, router->input(j), du, pass);
-      else mlp_sublayer_backward(j / 2, router->input(j), du, pass);
+      if (j % 2 == 0)
+        attention_sublayer_backward(j / 2, router->input(j), du, pass);
+      else
+        mlp_sublayer_backward(j / 2, router->input(j), du, pass);
       router->read_backward(j, a.dnormed, pass);
     }
-    device::embedding_backward(pass.grads.embed, router->embedding_backward(), tokens, pass.B, pass.T, c.V, c.C, pass.carry);
+    device::embedding_backward(pass.grads.embed, router->embedding_backward(), tokens, pass.B, pass.T, c.V, c.C,
+                               pass.carry);
   }
 
   // Sum of the losses of B sequences: chain per sequence in double; the caller's counter joins sequences
@@ -325,8 +357,8 @@ template <class real> struct GPT {
     }
   }
 
-  // Gradients of the mean loss over `count` predictions, of B of the batch's sequences, in passes of sizes.B; the sum of
-  // the losses. B sequences may be the share of one rank: then count is still that of the whole batch.
+  // Gradients of the mean loss over `count` predictions, of B of the batch's sequences, in passes of sizes.B; the sum
+  // of the losses. B sequences may be the share of one rank: then count is still that of the whole batch.
   double gradients(const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T, int64_t count) {
     const int64_t passes = divide_up(B, sizes.B);
     exact::Counter<double> losses;
@@ -335,10 +367,13 @@ template <class real> struct GPT {
       const bool last = p + 1 == passes;
       int64_t place = 0;  // of this pass's sum: 0 = the gradients, 1 + l = level l
       if (!last) place = 1 + __builtin_ctzll(~(unsigned long long)p);
-      Pass<real> pass{std::min(sizes.B, B - p * sizes.B), T, Weights<real>(table, grads.data + place * table.floats, c.L), {}};
+      Pass<real> pass{
+          std::min(sizes.B, B - p * sizes.B), T, Weights<real>(table, grads.data + place * table.floats, c.L), {}};
       for (int64_t l = 0; p >> l; l++) {
-        if (p >> l & 1) pass.carry.offset[pass.carry.adds++] = (1 + l - place) * table.floats;
-        else if (!last) break;
+        if (p >> l & 1)
+          pass.carry.offset[pass.carry.adds++] = (1 + l - place) * table.floats;
+        else if (!last)
+          break;
       }
       forward(inputs + first, pass.B, T);
       device::crossentropy_backward(a.losses, a.logits, c.ld_logits(), targets + first, pass.N(), c.V, count);
@@ -386,7 +421,9 @@ template <class real> struct Decoder {
   GPT<real> &model;
   Buffer<real> cache;  // L x 2 x (T,C)
   int64_t t = 0;       // tokens in the cache
-  explicit Decoder(GPT<real> &model) : model(model), cache(model.c.L * 2 * model.c.T * model.c.C, "key and value cache") {}
+  explicit Decoder(GPT<real> &model)
+      : model(model),
+        cache(model.c.L * 2 * model.c.T * model.c.C, "key and value cache") {}
 
   bool full() const { return t == model.c.T; }
   // Appends one token; returns the logits (V) that predict the next
@@ -397,8 +434,10 @@ template <class real> struct Decoder {
     device::embedding_forward(router.embedding(), model.w.embed, &token, 1, c.C);
     for (int64_t j = 0; j < c.M(); j++) {
       const real *h = router.read(j);
-      if (j % 2 == 0) attention(j / 2, h, router.update(j));
-      else model.mlp_sublayer(j / 2, h, router.update(j), 1);
+      if (j % 2 == 0)
+        attention(j / 2, h, router.update(j));
+      else
+        model.mlp_sublayer(j / 2, h, router.update(j), 1);
       router.write(j, pass);
     }
     model.head(1);

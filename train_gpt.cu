@@ -1,5 +1,5 @@
-// train_gpt.cu: options -> data -> model -> loop. The only translation unit of the product; the Makefile compiles it once
-// per build (plain, cpu, ...), and gpt.cuh's device:: is the namespace of that build.
+// train_gpt.cu: options -> data -> model -> loop. The only translation unit of the product; the Makefile compiles it
+// once per build (plain, cpu, ...), and gpt.cuh's device:: is the namespace of that build.
 #include "data/dataset.cuh"
 #include "gpt.cuh"
 #include "runtime/checkpoint.cuh"
@@ -51,13 +51,16 @@ static data::Corpus open_data(const Options &o, const data::Tokenizer *fixed) {
 static std::string hex(uint64_t x) { return format("%016llx", (unsigned long long)x); }
 
 static void print_model(const Config &c, const TensorTable &table, const MemoryPlan &plan, bool verbose) {
-  printf("model: %s, %lld layers, %lld channels, %lld heads of %lld, hidden %lld, context %lld, vocabulary %lld: %.2fM parameters\n",
-         c.router.c_str(), (long long)c.L, (long long)c.C, (long long)c.NH, (long long)c.HS(), (long long)c.H(), (long long)c.T,
-         (long long)c.V, (double)table.parameters / 1e6);
+  printf(
+      "model: %s, %lld layers, %lld channels, %lld heads of %lld, hidden %lld, context %lld, vocabulary %lld: %.2fM "
+      "parameters\n",
+      c.router.c_str(), (long long)c.L, (long long)c.C, (long long)c.NH, (long long)c.HS(), (long long)c.H(),
+      (long long)c.T, (long long)c.V, (double)table.parameters / 1e6);
   if (verbose)
     for (const Tensor &t : table.rows)
       printf("  %-24s %6lld x %-6lld %s %-9g %s%s\n", t.name.c_str(), (long long)t.rows, (long long)t.cols,
-             t.init == Init::normal ? "normal  " : "constant", t.value, t.decay ? "decay" : "", t.router ? "router" : "");
+             t.init == Init::normal ? "normal  " : "constant", t.value, t.decay ? "decay" : "",
+             t.router ? "router" : "");
   printf("memory:\n");
   plan.print(stdout);
 }
@@ -106,7 +109,9 @@ static std::string sample(GPT<float> &model, const data::Tokenizer &tokenizer, c
   std::string out = o.prompt;
   size_t fed = 0;
   while (text.size() < prompt + (size_t)o.tokens) {
-    if (decoder.full()) decoder.t = 0, fed = text.size() - (size_t)std::max<int64_t>(1, model.c.T / 2);  // a new window over the last half
+    if (decoder.full())
+      decoder.t = 0,
+      fed = text.size() - (size_t)std::max<int64_t>(1, model.c.T / 2);  // a new window over the last half
     if (fed == 0 && text.size() > (size_t)model.c.T) fed = text.size() - (size_t)model.c.T;
     while (fed < text.size()) logits = decoder.step(text[fed++]);
     const int token = runtime::draw(logits, (int)model.c.V, o.temperature, o.top_k, o.top_p, key, text.size() - prompt);
@@ -153,7 +158,8 @@ static Training prepare(const Parsed &parsed) {
     resolve(t.o);
     t.checkpoint = t.o.init_from;
     if (!t.o.dry_run && !runtime::checkpoint_steps(t.o.out).empty())
-      throw Error(t.o.out + ": holds checkpoints of an earlier run; --resume goes on with it, --out names another folder");
+      throw Error(t.o.out +
+                  ": holds checkpoints of an earlier run; --resume goes on with it, --out names another folder");
     if (!t.checkpoint.empty()) {
       const runtime::SafetensorsFile file(t.checkpoint);
       fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(file.text("tokenizer")));
@@ -171,7 +177,8 @@ static Training prepare(const Parsed &parsed) {
 static void write_facts(runtime::RunLog &log, const Training &t, const GPT<float> &model, const MemoryPlan &plan) {
   std::vector<json::Literal> tensors;
   for (const Tensor &row : model.table.rows)
-    tensors.push_back(json::Literal::raw(json::object({{"name", row.name}, {"rows", row.rows}, {"columns", row.cols}, {"decay", row.decay}})));
+    tensors.push_back(json::Literal::raw(
+        json::object({{"name", row.name}, {"rows", row.rows}, {"columns", row.cols}, {"decay", row.decay}})));
   log.fact("options", json::Literal::raw(runtime::effective_json(t.o)));
   log.fact("built_in_options", WAV_OPTIONS);
   log.fact("build", device::BUILD), log.fact("simd", device::simd_name()), log.fact("compiler", __VERSION__);
@@ -192,7 +199,8 @@ struct Loop {
   double best = HUGE_VAL;
 
   void save(int64_t step) {
-    const runtime::State state{&model.table, model.params.data, model.moments.data, model.moments.data + model.table.floats};
+    const runtime::State state{&model.table, model.params.data, model.moments.data,
+                               model.moments.data + model.table.floats};
     runtime::save_checkpoint(runtime::checkpoint_path(o.out, step), state,
                              {o, t.corpus.tokenizer.to_text(), step, hex(t.corpus.fingerprint)});
     runtime::prune_checkpoints(o.out, o.keep);
@@ -201,14 +209,19 @@ struct Loop {
     if (t.corpus.val.size() < 2) return;
     const data::EvalWindows windows(t.corpus.val, t.config.T, whole ? 0 : o.eval_tokens);
     const Evaluation e = evaluate(model, windows, t.corpus.tokenizer);
-    log.event("eval", step, {{"loss", e.loss}, {"bpc", e.bits_per_character}, {"perplexity", e.perplexity},
-                             {"predictions", e.predictions}, {"whole", whole}});
+    log.event("eval", step,
+              {{"loss", e.loss},
+               {"bpc", e.bits_per_character},
+               {"perplexity", e.perplexity},
+               {"predictions", e.predictions},
+               {"whole", whole}});
     progress.line(format("validation after step %lld: %s", (long long)step, e.text().c_str()));
     if (e.loss < best) best = e.loss, log.fact("best_validation_loss", best), log.fact("best_validation_step", step);
     if (whole) log.fact("final_validation_loss", e.loss), log.fact("final_bits_per_character", e.bits_per_character);
   }
   // One optimizer step; throws on a loss or gradient that is not finite, before anything is changed
-  runtime::StepInfo step(int64_t step, const data::Windows &windows, std::vector<int32_t> &inputs, std::vector<int32_t> &targets) {
+  runtime::StepInfo step(int64_t step, const data::Windows &windows, std::vector<int32_t> &inputs,
+                         std::vector<int32_t> &targets) {
     const int64_t T = t.config.T, count = o.batch * T;
     windows.batch(inputs.data(), targets.data(), (uint64_t)step * (uint64_t)o.batch, o.batch);
     runtime::StepInfo info;
@@ -217,11 +230,13 @@ struct Loop {
     info.norm = model.gradient_norm();
     const Tensor *bad = model.first_not_finite();
     if (bad || !(info.loss < HUGE_VAL))
-      throw Error(format("step %lld: %s is not finite (loss %g); the last checkpoint in %s is good; try a smaller --lr or --clip",
-                         (long long)step + 1, bad ? ("the gradient of " + bad->name).c_str() : "the loss", info.loss, o.out.c_str()));
+      throw Error(format(
+          "step %lld: %s is not finite (loss %g); the last checkpoint in %s is good; try a smaller --lr or --clip",
+          (long long)step + 1, bad ? ("the gradient of " + bad->name).c_str() : "the loss", info.loss, o.out.c_str()));
     AdamW h;
     h.lr = info.lr, h.beta1 = o.beta1, h.beta2 = o.beta2, h.eps = o.adam_eps, h.decay = 0;
-    h.correction1 = runtime::bias_correction(o.beta1, step + 1), h.correction2 = runtime::bias_correction(o.beta2, step + 1);
+    h.correction1 = runtime::bias_correction(o.beta1, step + 1),
+    h.correction2 = runtime::bias_correction(o.beta2, step + 1);
     h.scale = o.clip > 0 && info.norm > o.clip ? o.clip / info.norm : 1;
     model.update(h, o.router_lr, o.weight_decay);
     return info;
@@ -244,19 +259,24 @@ static const char *run(Loop &loop, double peak) {
     const double before = runtime::seconds_now();
     runtime::StepInfo info = loop.step(step, windows, inputs, targets);
     const double now = runtime::seconds_now(), done = (double)(step + 1);
-    info.tokens_per_second = (double)(o.batch * T) / (now - before), info.fma_share = info.tokens_per_second * flops / peak;
-    loop.log.event("step", step + 1, {{"loss", info.loss}, {"lr", info.lr}, {"norm", info.norm}, {"tokens_per_second", info.tokens_per_second}});
+    info.tokens_per_second = (double)(o.batch * T) / (now - before),
+    info.fma_share = info.tokens_per_second * flops / peak;
+    loop.log.event(
+        "step", step + 1,
+        {{"loss", info.loss}, {"lr", info.lr}, {"norm", info.norm}, {"tokens_per_second", info.tokens_per_second}});
     loop.progress.step(info, now);
     const bool last = step + 1 == o.steps;
-    const bool stopping = !last && (stop.requested() || step + 1 == o.stop_after || (o.max_minutes > 0 && now - start > 60 * o.max_minutes));
+    const bool stopping = !last && (stop.requested() || step + 1 == o.stop_after ||
+                                    (o.max_minutes > 0 && now - start > 60 * o.max_minutes));
     if (!last && !stopping && o.eval_every > 0 && (step + 1) % o.eval_every == 0) loop.evaluation(step + 1, false);
     if (last) loop.evaluation(step + 1, true);
     if (o.sample_every > 0 && (step + 1) % o.sample_every == 0 && loop.t.corpus.tokenizer.can_decode())
-      loop.progress.line("sample after step " + std::to_string(step + 1) + ": " + sample(loop.model, loop.t.corpus.tokenizer, o, (int64_t)done));
+      loop.progress.line("sample after step " + std::to_string(step + 1) + ": " +
+                         sample(loop.model, loop.t.corpus.tokenizer, o, (int64_t)done));
     if (last || stopping || (o.save_every > 0 && (step + 1) % o.save_every == 0)) loop.save(step + 1);
     if (stopping) {
-      loop.progress.line(format("stopped after step %lld%s%s; --resume %s goes on", (long long)step + 1, stop.requested() ? " by " : "",
-                                stop.name(), o.out.c_str()));
+      loop.progress.line(format("stopped after step %lld%s%s; --resume %s goes on", (long long)step + 1,
+                                stop.requested() ? " by " : "", stop.name(), o.out.c_str()));
       return "stopped";
     }
   }
@@ -265,20 +285,24 @@ static const char *run(Loop &loop, double peak) {
 
 static int train(const Parsed &parsed) {
   Training t = prepare(parsed);
-  const Sizes sizes{runtime::effective_micro_batch(t.o), divide_up(t.o.batch, runtime::effective_micro_batch(t.o)), true};
+  const Sizes sizes{runtime::effective_micro_batch(t.o), divide_up(t.o.batch, runtime::effective_micro_batch(t.o)),
+                    true};
   const MemoryPlan plan = GPT<float>::plan(t.config, sizes, t.threads);
   printf("data: %s\n", t.corpus.description.c_str());
   print_model(t.config, tensor_table(t.config), plan, t.o.verbose || t.o.dry_run);
   if (t.o.dry_run) return 0;
   const double peak = device::fma_peak(0.03);
-  printf("build: %s, %s, %d thread%s, FMA peak %.1f GFLOP/s; %.1f MFLOP per token\n", device::BUILD, device::simd_name(), t.threads,
-         t.threads > 1 ? "s" : "", peak / 1e9, t.config.flops_per_token(t.config.T) / 1e6);
+  printf("build: %s, %s, %d thread%s, FMA peak %.1f GFLOP/s; %.1f MFLOP per token\n", device::BUILD,
+         device::simd_name(), t.threads, t.threads > 1 ? "s" : "", peak / 1e9,
+         t.config.flops_per_token(t.config.T) / 1e6);
   fflush(stdout);
   GPT<float> model(t.config, sizes);
-  if (t.checkpoint.empty()) model.initialize((uint64_t)t.o.seed);
+  if (t.checkpoint.empty())
+    model.initialize((uint64_t)t.o.seed);
   else {
     float *m = t.o.resume ? model.moments.data : nullptr;
-    runtime::load_state(runtime::SafetensorsFile(t.checkpoint), {&model.table, model.params.data, m, m ? m + model.table.floats : nullptr});
+    runtime::load_state(runtime::SafetensorsFile(t.checkpoint),
+                        {&model.table, model.params.data, m, m ? m + model.table.floats : nullptr});
   }
   const json::Value before = t.o.resume ? runtime::RunLog::previous(t.o.out) : json::Value();
   runtime::RunLog log(t.o.out, t.o.resume ? t.first_step : -1);
@@ -322,22 +346,26 @@ static int eval_command(const Parsed &parsed) {
   Loaded l = load(parsed, parsed.options.batch);
   data_options_of_run(l.o, parsed.given, runtime::parent_directory(runtime::find_checkpoint(parsed.positional[0])));
   const data::Corpus corpus = open_data(l.o, &l.tokenizer);
-  const data::EvalWindows windows(l.o.part == "test" ? corpus.test : corpus.val, l.model->c.T, 0, l.o.part == "test" ? "test data" : "validation data");
+  const data::EvalWindows windows(l.o.part == "test" ? corpus.test : corpus.val, l.model->c.T, 0,
+                                  l.o.part == "test" ? "test data" : "validation data");
   printf("%s: %s\n", l.o.part.c_str(), evaluate(*l.model, windows, l.tokenizer).text().c_str());
   return 0;
 }
 static int sample_command(const Parsed &parsed) {
   Loaded l = load(parsed, 1);
-  for (int64_t i = 0; i < l.o.samples; i++) printf("%s%s\n", i ? "---\n" : "", sample(*l.model, l.tokenizer, l.o, i).c_str());
+  for (int64_t i = 0; i < l.o.samples; i++)
+    printf("%s%s\n", i ? "---\n" : "", sample(*l.model, l.tokenizer, l.o, i).c_str());
   return 0;
 }
 static int show_command(const Parsed &parsed) {
   const runtime::SafetensorsFile file(runtime::find_checkpoint(parsed.positional[0]));
   const runtime::CheckpointInfo info = runtime::read_info(file, parsed.options);
   printf("%s: step %lld, float order %s, data %s, tokenizer %.60s%s\n", file.path.c_str(), (long long)info.step,
-         file.text("float_order").c_str(), info.fingerprint.c_str(), info.tokenizer.c_str(), info.tokenizer.size() > 60 ? "..." : "");
+         file.text("float_order").c_str(), info.fingerprint.c_str(), info.tokenizer.c_str(),
+         info.tokenizer.size() > 60 ? "..." : "");
   const json::Value config = json::parse(file.text("config"), file.path);
-  for (size_t i = 0; i < config.keys.size(); i++) printf("  %-18s %s\n", config.keys[i].c_str(), config.items[i].text.c_str());
+  for (size_t i = 0; i < config.keys.size(); i++)
+    printf("  %-18s %s\n", config.keys[i].c_str(), config.items[i].text.c_str());
   int64_t parameters = 0, n = 0;
   for (const runtime::TensorView &t : file.tensors) {
     runtime::count_elements(t.shape, n);
@@ -349,8 +377,8 @@ static int show_command(const Parsed &parsed) {
     const bool moment = t.name.compare(0, 5, "adam.") == 0;
     if (!moment) parameters += n;
     if (!moment || info.options.verbose)
-      printf("  %-30s %s %-14s rms %-10.4g largest %.4g\n", t.name.c_str(), t.dtype.c_str(), runtime::shape_text(t.shape).c_str(),
-             n ? exact::sqrt(sum / (double)n) : 0, largest);
+      printf("  %-30s %s %-14s rms %-10.4g largest %.4g\n", t.name.c_str(), t.dtype.c_str(),
+             runtime::shape_text(t.shape).c_str(), n ? exact::sqrt(sum / (double)n) : 0, largest);
   }
   printf("%lld parameters, %lld bytes\n", (long long)parameters, (long long)file.file_bytes);
   return 0;

@@ -383,21 +383,23 @@ static void bench_memory(const Arguments &args) {
   }
 }
 
-static void time_start(const Arguments &args, const std::string &path, double started) {
+static void time_start(const Arguments &args, const std::string &path) {
+  const Bench clock{1, args.cpu_time, {}, {}};
+  const double started = clock.time();
   Shape s = args.shapes[0];
   device::set_threads(args.threads);
   data::CorpusOptions o;
   o.data = path;
   const data::Corpus corpus = data::open_corpus(o);
-  const double opened = now();
+  const double opened = clock.time();
   s.c.V = corpus.tokenizer.vocabulary;
   Model m(s);
   const data::Windows windows(corpus.train, s.c.T, data::Order::shuffle, 1);
   windows.batch(m.inputs.data(), m.targets.data(), 0, s.B);
-  const double ready = now();
+  const double ready = clock.time();
   m.step();
   printf("  %s\n  ready for the first step after %.3f s (data %.3f, model %.3f); the step itself %.3f s\n",
-         corpus.description.c_str(), ready - started, opened - started, ready - opened, now() - ready);
+         s.text().c_str(), ready - started, opened - started, ready - opened, clock.time() - ready);
 }
 
 static void bench_start(const Arguments &args) {
@@ -413,7 +415,7 @@ static void bench_start(const Arguments &args) {
       const bool written = f && fwrite(text.data(), 1, text.size(), f) == text.size();
       if ((f && fclose(f)) || !written) throw Error(path + ": cannot be written; TMPDIR names another place");
     });
-    in_child([&] { time_start(args, path, now()); });
+    in_child([&] { time_start(args, path); });
   } catch (...) {
     unlink(path.c_str()), rmdir(folder.c_str());
     throw;

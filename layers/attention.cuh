@@ -1,8 +1,9 @@
 // attention.cuh: causal multi-head attention (Vaswani et al. 2017). For one head and query i, over the keys j <= i:
-//   forward    s_ij = scale * chain_d(q_id, k_jd)      m_i = max_j s_ij + 0 (so never -0)      e_ij = exp_neg(s_ij - m_i)
-//              n_i = 1 / lanes_j(e_ij)                 p_ij = e_ij * n_i                       o_id = chain_j(p_ij, v_jd)
-//   backward   r_i = lane(do_i.o_i)                    dp_ij = chain_d(do_id, v_jd)            g_ij = (p_ij * (dp_ij - r_i)) * scale
-//              dq_id = chain_j(g_ij, k_jd)             dk_jd = chain_{i >= j}(g_ij, q_id)      dv_jd = chain_{i >= j}(p_ij, do_id)
+//   forward    s_ij = scale * chain_d(q_id, k_jd)   m_i = max_j s_ij + 0 (never -0)     e_ij = exp_neg(s_ij - m_i)
+//              n_i = 1 / lanes_j(e_ij)              p_ij = e_ij * n_i                   o_id = chain_j(p_ij, v_jd)
+//   backward   r_i = lane(do_i.o_i)                 dp_ij = chain_d(do_id, v_jd)
+//              g_ij = (p_ij * (dp_ij - r_i)) * scale
+//              dq_id = chain_j(g_ij, k_jd)    dk_jd = chain_{i >= j}(g_ij, q_id)    dv_jd = chain_{i >= j}(p_ij, do_id)
 // chain: from +0, index ascending. A masked pair (j > i) enters no chain: adding it as zero would turn a -0 into +0.
 // Kept for backward: m and n; s, e, p are made again, to the same bits.
 // Shapes: qkv (B,T,3*NH*HS) after rope, out (B,T,NH*HS), m and n (B,NH,T); scale = 1/sqrt(HS).
@@ -55,9 +56,9 @@ void attention_forward(real *out, real *m, real *n, const real *qkv, int64_t B, 
     }
 }
 
-template <class real>
-void attention_backward(real *dqkv, const real *dout, const real *out, const real *m, const real *n, const real *qkv,
-                        int64_t B, int64_t T, int64_t NH, int64_t HS) {
+template <class real> void attention_backward(real *dqkv, const real *dout, const real *out, const real *m,
+                                              const real *n, const real *qkv, int64_t B, int64_t T, int64_t NH,
+                                              int64_t HS) {
   const int64_t C = NH * HS, ld = 3 * C;
   for (int64_t i = 0; i < B * T * ld; i++) dqkv[i] = 0;
   for (int64_t b = 0; b < B; b++)
@@ -83,8 +84,8 @@ void attention_backward(real *dqkv, const real *dout, const real *out, const rea
     }
 }
 
-template <class real>
-void attention_decode(real *out, const real *q, const real *k_cache, const real *v_cache, int64_t t, int64_t NH, int64_t HS) {
+template <class real> void attention_decode(real *out, const real *q, const real *k_cache, const real *v_cache,
+                                            int64_t t, int64_t NH, int64_t HS) {
   std::vector<real> p(t + 1);
   real m, n;
   for (int64_t h = 0; h < NH; h++) {

@@ -24,8 +24,8 @@ void crossentropy_forward(real *losses, real *logits, int64_t ld, const int32_t 
   }
 }
 
-template <class real>
-void crossentropy_backward(real *losses, real *logits, int64_t ld, const int32_t *targets, int64_t N, int64_t V, int64_t count) {
+template <class real> void crossentropy_backward(real *losses, real *logits, int64_t ld, const int32_t *targets,
+                                                 int64_t N, int64_t V, int64_t count) {
   for (int64_t n = 0; n < N; n++) {  // logits become dlogits
     real *z = logits + n * ld;
     const real m = softmax_max(z, V), target = z[targets[n]];

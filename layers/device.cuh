@@ -38,15 +38,20 @@ template <class T> struct Buffer {
   T *data = nullptr;
   int64_t n = 0;
   Buffer() = default;
-  Buffer(int64_t n, const char *what) : n(n) {
+  Buffer(int64_t n, const char *what)
+      : n(n) {
     void *p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-      throw Error(format("cannot allocate %.1f MB for %s: %s; a smaller --micro-batch needs less", (double)bytes() / 1e6,
-                         what, strerror(errno)));
+      throw Error(format("cannot allocate %.1f MB for %s: %s; a smaller --micro-batch needs less",
+                         (double)bytes() / 1e6, what, strerror(errno)));
     data = (T *)p;
     if (bytes() >= 4 << 20) madvise(p, bytes(), MADV_HUGEPAGE);
   }
-  Buffer(Buffer &&o) noexcept : data(o.data), n(o.n) { o.data = nullptr, o.n = 0; }
+  Buffer(Buffer &&o) noexcept
+      : data(o.data),
+        n(o.n) {
+    o.data = nullptr, o.n = 0;
+  }
   Buffer &operator=(Buffer &&o) noexcept {
     std::swap(data, o.data), std::swap(n, o.n);
     return *this;

@@ -40,8 +40,8 @@ template <class To, class From> HD inline To bit_cast(From x) {
 }
 
 // ---- exp
-// n = round(x / ln 2) falls out of the low bits of x/ln2 + 1.5*2^23; r = x - n ln2 in two steps; a polynomial of degree 6
-// (minimax on |r| <= ln2/2, 1.0 ulp); times 2^n, which is a normal number for x >= -87.
+// n = round(x / ln 2) falls out of the low bits of x/ln2 + 1.5*2^23; r = x - n ln2 in two steps; a polynomial of degree
+// 6 (minimax on |r| <= ln2/2, 1.0 ulp); times 2^n, which is a normal number for x >= -87.
 HD inline float exp_neg(float x) {
   const float t = fma(x, 0x1.715476p+0f, 12582912.f), n = t - 12582912.f;
   float r = fma(n, -0x1.62e400p-1f, x);
@@ -55,7 +55,7 @@ HD inline float exp_neg(float x) {
   p = fma(p, r, 1.f);
   return x < -87.f ? 0.f : p * bit_cast<float>((bit_cast<uint32_t>(t) + 127u) << 23);
 }
-// exp in double: the same reduction, Taylor to degree 13 (next term 4e-18 on |r| <= ln2/2); 2^n in two halves, for subnormals
+// exp in double: the same reduction, Taylor to degree 13 (next term 4e-18 on |r| <= ln2/2); 2^n in two halves
 HD inline double exp(double x) {
   if (x != x) return x;
   if (x > 709.782712893384) return HUGE_VAL;
@@ -65,7 +65,7 @@ HD inline double exp(double x) {
   r = fma(n, -0x1.abc9e3b39803fp-56, r);
   double p = 1. / 6227020800.;
   const double c[] = {1. / 479001600., 1. / 39916800., 1. / 3628800., 1. / 362880., 1. / 40320., 1. / 5040., 1. / 720.,
-                      1. / 120., 1. / 24., 1. / 6., .5, 1., 1.};
+                      1. / 120.,       1. / 24.,       1. / 6.,       .5,           1.,          1.};
   for (double a : c) p = fma(p, r, a);
   const int64_t k = (int64_t)n, half = k / 2;
   return p * bit_cast<double>((half + 1023) << 52) * bit_cast<double>((k - half + 1023) << 52);
@@ -113,7 +113,8 @@ template <class real> HD inline real sigmoid(real x) {
 HD inline double sine_of_quarter(double r) {
   const double z = r * r;
   double p = 1. / 355687428096000.;
-  const double c[] = {-1. / 1307674368000., 1. / 6227020800., -1. / 39916800., 1. / 362880., -1. / 5040., 1. / 120., -1. / 6.};
+  const double c[] = {-1. / 1307674368000., 1. / 6227020800., -1. / 39916800., 1. / 362880.,
+                      -1. / 5040.,          1. / 120.,        -1. / 6.};
   for (double a : c) p = fma(p, z, a);
   return fma(r * z, p, r);
 }
@@ -175,7 +176,7 @@ template <class real> struct Counter {
 
 // The counter continued over the passes of a step (--micro-batch): all but the last pass hold the same power of two of
 // sequences, so each pass is one item of a counter of its own, whose levels are whole gradient buffers. A gradient
-// function adds `adds` earlier levels to the sum of its pass, in order, level on the left: out[i] = out[offset+i] + sum.
+// function adds `adds` earlier levels to the sum of its pass, in order: out[i] = out[offset+i] + sum.
 struct Carry {
   int adds = 0;
   int64_t offset[40] = {};  // from `out` to the level, in elements: grads and levels are one allocation

@@ -19,8 +19,8 @@ void matmul_forward(real *out, int64_t ld, const real *inp, const real *weight, 
     }
 }
 
-template <class real>
-void matmul_backward_dinp(real *dinp, const real *dout, int64_t ld, const real *weight, int64_t N, int64_t C, int64_t OC) {
+template <class real> void matmul_backward_dinp(real *dinp, const real *dout, int64_t ld, const real *weight, int64_t N,
+                                                int64_t C, int64_t OC) {
   for (int64_t n = 0; n < N; n++)
     for (int64_t c = 0; c < C; c++) {
       real acc = 0;
@@ -29,9 +29,9 @@ void matmul_backward_dinp(real *dinp, const real *dout, int64_t ld, const real *
     }
 }
 
-template <class real>
-void matmul_backward_dweight(real *dweight, const real *dout, int64_t ld, const real *inp, int64_t B, int64_t T, int64_t C,
-                             int64_t OC, const exact::Carry &carry) {
+template <class real> void matmul_backward_dweight(real *dweight, const real *dout, int64_t ld, const real *inp,
+                                                   int64_t B, int64_t T, int64_t C, int64_t OC,
+                                                   const exact::Carry &carry) {
   for (int64_t o = 0; o < OC; o++)
     for (int64_t c = 0; c < C; c++) {
       exact::Counter<real> counter;

@@ -1,5 +1,5 @@
-// random.cuh: counter-based random numbers (Philox4x32-10, Salmon et al. 2011). A number is a pure function of a key and
-// a counter: no state, the same on every machine, for any number of threads.
+// random.cuh: counter-based random numbers (Philox4x32-10, Salmon et al. 2011). A number is a pure function of a key
+// and a counter: no state, the same on every machine, for any number of threads.
 //
 //   key_of(seed, name)         key of one purpose ("embed", "order", ...)
 //   uniform(key, i)            double in [0, 1), 53 bits
@@ -10,7 +10,9 @@
 
 namespace rng {
 
-struct Words { uint32_t x[4]; };
+struct Words {
+  uint32_t x[4];
+};
 
 HD inline Words philox(uint64_t key, uint64_t counter, uint64_t stream = 0) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -39,7 +41,9 @@ HD inline double uniform(uint64_t key, uint64_t i) {
   return unit(w.x[0], w.x[1]);
 }
 // Elements 2k and 2k+1 are the cosine and sine of one draw
-struct Pair { double even, odd; };
+struct Pair {
+  double even, odd;
+};
 HD inline Pair normal_pair(uint64_t key, uint64_t k) {
   const Words w = philox(key, k);
   const double u = 1 - unit(w.x[0], w.x[1]), angle = 6.283185307179586 * unit(w.x[2], w.x[3]);

@@ -2,13 +2,14 @@
 //   forward    r = 1/sqrt(lane(x.x)/C + eps);  xhat = x*r;  out = xhat*gain
 //   backward   d = dout*gain;  k = lane(d.xhat)/C;  dinp = r*fma(-xhat, k, d)
 //              dgain[c] = counter over b of (chain over t of fma(dout, xhat, .))
-// Shapes: inp, out (N,C), rstd (N) = r, gain (C). rmsnorm_apply makes the output again from a saved rstd, to the same bits.
+// Shapes: inp, out (N,C), rstd (N) = r, gain (C). rmsnorm_apply makes the output again from a saved rstd.
 #pragma once
 #include "embedding.cuh"
 
 namespace plain {
 
-template <class real> void rmsnorm_apply(real *out, const real *inp, const real *rstd, const real *gain, int64_t N, int64_t C) {
+template <class real>
+void rmsnorm_apply(real *out, const real *inp, const real *rstd, const real *gain, int64_t N, int64_t C) {
   for (int64_t n = 0; n < N; n++)
     for (int64_t c = 0; c < C; c++) out[n * C + c] = (inp[n * C + c] * rstd[n]) * gain[c];
 }
@@ -22,9 +23,9 @@ void rmsnorm_forward(real *out, real *rstd, const real *inp, const real *gain, i
   rmsnorm_apply(out, inp, rstd, gain, N, C);
 }
 
-template <class real>
-void rmsnorm_backward(real *dinp, real *dgain, const real *dout, const real *inp, const real *rstd, const real *gain,
-                      int64_t B, int64_t T, int64_t C, const exact::Carry &carry) {
+template <class real> void rmsnorm_backward(real *dinp, real *dgain, const real *dout, const real *inp,
+                                            const real *rstd, const real *gain, int64_t B, int64_t T, int64_t C,
+                                            const exact::Carry &carry) {
   std::vector<real> sums(B * C, 0), d(C), xhat(C);
   for (int64_t n = 0; n < B * T; n++) {
     real *sum = &sums[n / T * C];

@@ -10,12 +10,14 @@ struct Tensor {
   std::string name;
   int64_t rows, cols;  // cols = 1: a vector of `rows`
   Init init;
-  double value;        // standard deviation, or the constant
-  bool decay;          // weight decay
-  bool router;         // learning rate times --router-lr
-  int64_t offset;      // first element in the flat buffer; a multiple of 64 elements (256 bytes in float)
+  double value;    // standard deviation, or the constant
+  bool decay;      // weight decay
+  bool router;     // learning rate times --router-lr
+  int64_t offset;  // first element in the flat buffer; a multiple of 64 elements (256 bytes in float)
   int64_t size() const { return rows * cols; }
-  std::vector<int64_t> shape() const { return cols == 1 ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, cols}; }
+  std::vector<int64_t> shape() const {
+    return cols == 1 ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, cols};
+  }
 };
 
 struct TensorTable {
@@ -32,9 +34,14 @@ struct TensorTable {
 
 // What will be allocated, in 64 bits, before it is
 struct MemoryPlan {
-  struct Row { std::string what; int64_t bytes; };
+  struct Row {
+    std::string what;
+    int64_t bytes;
+  };
   std::vector<Row> rows;
-  void add(std::string what, int64_t bytes) { if (bytes) rows.push_back({std::move(what), bytes}); }
+  void add(std::string what, int64_t bytes) {
+    if (bytes) rows.push_back({std::move(what), bytes});
+  }
   int64_t total() const {
     int64_t sum = 0;
     for (const Row &r : rows) sum += r.bytes;

@@ -35,9 +35,12 @@ inline void save_checkpoint(const std::string &path, const State &s, const Check
   };
   add("", s.params), add("adam.m.", s.m), add("adam.v.", s.v);
   save_safetensors(path, tensors,
-                   {{"format", "wav.cu checkpoint 1"}, {"float_order", std::to_string(exact::FLOAT_ORDER)},
-                    {"config", science_json(info.options)}, {"tokenizer", info.tokenizer},
-                    {"step", std::to_string(info.step)}, {"data", info.fingerprint}});
+                   {{"format", "wav.cu checkpoint 1"},
+                    {"float_order", std::to_string(exact::FLOAT_ORDER)},
+                    {"config", science_json(info.options)},
+                    {"tokenizer", info.tokenizer},
+                    {"step", std::to_string(info.step)},
+                    {"data", info.fingerprint}});
 }
 
 inline CheckpointInfo read_info(const SafetensorsFile &file, const Options &base) {
@@ -70,7 +73,8 @@ inline std::vector<int64_t> checkpoint_steps(const std::string &directory) {
   while (const dirent *entry = readdir(d)) {
     long long step;
     int end = 0;
-    if (sscanf(entry->d_name, "step_%lld.safetensors%n", &step, &end) == 1 && end && !entry->d_name[end]) steps.push_back(step);
+    if (sscanf(entry->d_name, "step_%lld.safetensors%n", &step, &end) == 1 && end && !entry->d_name[end])
+      steps.push_back(step);
   }
   closedir(d);
   std::sort(steps.begin(), steps.end());
@@ -79,16 +83,19 @@ inline std::vector<int64_t> checkpoint_steps(const std::string &directory) {
 // A file as it is; of a folder its newest checkpoint
 inline std::string find_checkpoint(const std::string &path) {
   struct stat s;
-  if (stat(path.c_str(), &s) != 0) throw Error(path + ": no such file or folder; name a checkpoint or the folder of a run");
+  if (stat(path.c_str(), &s) != 0)
+    throw Error(path + ": no such file or folder; name a checkpoint or the folder of a run");
   if (!S_ISDIR(s.st_mode)) return path;
   const auto steps = checkpoint_steps(path);
-  if (steps.empty()) throw Error(path + ": no step_N.safetensors in this folder; name a checkpoint or the folder of a run");
+  if (steps.empty())
+    throw Error(path + ": no step_N.safetensors in this folder; name a checkpoint or the folder of a run");
   return checkpoint_path(path, steps.back());
 }
 // Removes all but the newest `keep` (0: keeps all)
 inline void prune_checkpoints(const std::string &directory, int64_t keep) {
   const auto steps = checkpoint_steps(directory);
-  for (size_t i = 0; keep > 0 && i + (size_t)keep < steps.size(); i++) unlink(checkpoint_path(directory, steps[i]).c_str());
+  for (size_t i = 0; keep > 0 && i + (size_t)keep < steps.size(); i++)
+    unlink(checkpoint_path(directory, steps[i]).c_str());
 }
 
 }  // namespace runtime

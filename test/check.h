@@ -2,7 +2,8 @@
 // check inside it failed. report() ends with the line "N passed, N failed" that test/run.sh adds up.
 //
 //   that(ok, "sentence %d", ...)           a condition
-//   same_bits("dq", got, want, n)          bit for bit; names the first difference: index, both values, both bit patterns
+//   same_bits("dq", got, want, n)          bit for bit; names the first difference: index, both values, both bit
+//              patterns
 //   close("dq", got, want, n, tolerance)   |got - want| <= tolerance * (largest |want|)
 //   skip("name", "what is missing")        counted and named
 #pragma once
@@ -15,7 +16,9 @@
 
 namespace check {
 
-struct State { int passed = 0, failed = 0, skipped = 0, bad = 0; };
+struct State {
+  int passed = 0, failed = 0, skipped = 0, bad = 0;
+};
 inline State &state() {
   static State s;
   return s;
@@ -25,8 +28,10 @@ template <class... Args> bool that(bool ok, const char *text, Args... args) {
   if (ok) return true;
   if (state().bad++ < 10) {
     printf("    ");
-    if constexpr (sizeof...(Args) == 0) fputs(text, stdout);
-    else printf(text, args...);
+    if constexpr (sizeof...(Args) == 0)
+      fputs(text, stdout);
+    else
+      printf(text, args...);
     printf("\n");
   }
   return false;
@@ -49,9 +54,11 @@ template <class real> bool same_bits(const char *name, const real *got, const re
   for (int64_t i = 0; i < n; i++)
     if (memcmp(got + i, want + i, sizeof(real)) && !(got[i] != got[i] && want[i] != want[i]) && !differ++) first = i;
   if (!differ) return true;
-  return that(false, "%s: %" PRId64 " of %" PRId64 " differ; first [%" PRId64 "] got %.9g (%0*" PRIx64 ") want %.9g (%0*" PRIx64 ")",
-              name, differ, n, first, (double)got[first], (int)(2 * sizeof(real)), pattern(got[first]), (double)want[first],
-              (int)(2 * sizeof(real)), pattern(want[first]));
+  return that(false,
+              "%s: %" PRId64 " of %" PRId64 " differ; first [%" PRId64 "] got %.9g (%0*" PRIx64
+              ") want %.9g (%0*" PRIx64 ")",
+              name, differ, n, first, (double)got[first], (int)(2 * sizeof(real)), pattern(got[first]),
+              (double)want[first], (int)(2 * sizeof(real)), pattern(want[first]));
 }
 
 template <class A, class B> bool close(const char *name, const A *got, const B *want, int64_t n, double tolerance) {
@@ -63,8 +70,9 @@ template <class A, class B> bool close(const char *name, const A *got, const B *
     if (!(d <= worst)) worst = d, at = i;  // a NaN is always worst
     if (d != d) break;
   }
-  return that(worst <= tolerance * (largest > 0 ? largest : 1), "%s[%" PRId64 "]: got %.17g want %.17g, difference %.3g of largest %.3g, allowed %.1g",
-              name, at, (double)got[at], (double)want[at], worst, largest, tolerance);
+  return that(worst <= tolerance * (largest > 0 ? largest : 1),
+              "%s[%" PRId64 "]: got %.17g want %.17g, difference %.3g of largest %.3g, allowed %.1g", name, at,
+              (double)got[at], (double)want[at], worst, largest, tolerance);
 }
 
 template <class F> void test(const char *name, F body) {

@@ -18,13 +18,15 @@ inline double chunk_of_squares(const float *g, int64_t n) {
 inline double sum_of_squares(const float *g, int64_t n) {
   constexpr int64_t chunk = 65536;
   std::vector<double> sums(cdiv(n, chunk));
-  parallel_rows(n, chunk, [&](int64_t from, int64_t to) { sums[from / chunk] = chunk_of_squares(g + from, to - from); });
+  parallel_rows(n, chunk,
+                [&](int64_t from, int64_t to) { sums[from / chunk] = chunk_of_squares(g + from, to - from); });
   double sum = 0;
   for (double s : sums) sum = sum + s;
   return sum;
 }
 inline void adamw_update(float *p, const float *g, float *m, float *v, int64_t n, const AdamW &h) {
-  parallel_rows(n, ELEMENTS, [&](int64_t i, int64_t to) { plain::adamw_update(p + i, g + i, m + i, v + i, to - i, h); });
+  parallel_rows(n, ELEMENTS,
+                [&](int64_t i, int64_t to) { plain::adamw_update(p + i, g + i, m + i, v + i, to - i, h); });
 }
 
 }  // namespace cpu

@@ -10,26 +10,24 @@
 
 namespace cpu {
 
-constexpr int TV = 2, TW = TV * VL;                    // a tile is MR x TV vectors
-constexpr int QUERIES = 4 * MR, CHUNK = 32 * MR;       // forward: rows of scores; keys of a piece of P V
+constexpr int TV = 2, TW = TV * VL;                       // a tile is MR x TV vectors
+constexpr int QUERIES = 4 * MR, CHUNK = 32 * MR;          // forward: rows of scores; keys of a piece of P V
 constexpr int BLOCK = VL * MR >= 64 ? 16 * MR : 24 * MR;  // backward; a multiple of TW
 static_assert(BLOCK % TW == 0, "keys of a block fill whole panels");
 
 template <int M, int V> struct Acc { vec x[M][V]; };
 template <int M, int V, class F> INLINE void each(Acc<M, V> &t, F f) {
-  UNROLL for (int r = 0; r < M; r++)
-    UNROLL for (int v = 0; v < V; v++) f(r, v, t.x[r][v]);
+  UNROLL for (int r = 0; r < M; r++) UNROLL for (int v = 0; v < V; v++) f(r, v, t.x[r][v]);
 }
 // One step of the chains of rows first..last
 template <int M, int V>
 INLINE void step(Acc<M, V> &t, const float *a, int64_t lda, const float *b, int first = 0, int last = M - 1) {
   vec y[V];
   UNROLL for (int v = 0; v < V; v++) y[v] = load(b + v * VL);
-  UNROLL for (int r = 0; r < M; r++)
-    if (r >= first && r <= last) {
-      const vec x = splat(a[r * lda]);
-      UNROLL for (int v = 0; v < V; v++) t.x[r][v] = fma(x, y[v], t.x[r][v]);
-    }
+  UNROLL for (int r = 0; r < M; r++) if (r >= first && r <= last) {
+    const vec x = splat(a[r * lda]);
+    UNROLL for (int v = 0; v < V; v++) t.x[r][v] = fma(x, y[v], t.x[r][v]);
+  }
 }
 template <int M, int V> INLINE void dots(Acc<M, V> &t, int64_t HS, const float *a, int64_t lda, const float *b) {
   each(t, [](int, int, vec &x) { x = splat(0.f); });
@@ -50,16 +48,13 @@ INLINE ivec lane_numbers() {
 }
 
 // s = scale * q.k, or -inf where key > row + ahead; top[row][VL] = the largest of each lane so far
-template <int M, int V>
-NOINLINE void score_tile(int64_t HS, const float *q, int64_t ld, const float *kt, float scale, int64_t ahead, float *s,
-                         int64_t lds, float *top) {
+template <int M, int V> NOINLINE void score_tile(int64_t HS, const float *q, int64_t ld, const float *kt, float scale,
+                                                 int64_t ahead, float *s, int64_t lds, float *top) {
   Acc<M, V> t;
   dots(t, HS, q, ld, kt);
   each(t, [&](int, int, vec &x) { x = splat(scale) * x; });
   if (V * VL > ahead + 1)
-    each(t, [&](int r, int v, vec &x) {
-      x = lane_numbers() > (int)ahead + r - v * VL ? splat(-__builtin_inff()) : x;
-    });
+    each(t, [&](int r, int v, vec &x) { x = lane_numbers() > (int)ahead + r - v * VL ? splat(-__builtin_inff()) : x; });
   each(t, [&](int r, int v, vec &x) {
     store(s + r * lds + v * VL, x);
     if (v) t.x[r][0] = larger(x, t.x[r][0]);
@@ -67,17 +62,19 @@ NOINLINE void score_tile(int64_t HS, const float *q, int64_t ld, const float *kt
   for (int r = 0; r < M; r++) store(top + r * VL, larger(t.x[r][0], load(top + r * VL)));
 }
 // p = exp(scale * q.k - m) * n
-template <int M, int V>
-NOINLINE void probability_tile(int64_t HS, const float *q, int64_t ld, const float *kt, float scale, const float *m,
-                               const float *n, float *p, int64_t lds) {
+template <int M, int V> NOINLINE void probability_tile(int64_t HS, const float *q, int64_t ld, const float *kt,
+                                                       float scale, const float *m, const float *n, float *p,
+                                                       int64_t lds) {
   Acc<M, V> t;
   dots(t, HS, q, ld, kt);
-  each(t, [&](int r, int v, vec &x) { store(p + r * lds + v * VL, exp_neg(splat(scale) * x - splat(m[r])) * splat(n[r])); });
+  each(t, [&](int r, int v, vec &x) {
+    store(p + r * lds + v * VL, exp_neg(splat(scale) * x - splat(m[r])) * splat(n[r]));
+  });
 }
 // g = (p * (dout.v - r)) * scale
-template <int M, int V>
-NOINLINE void gradient_tile(int64_t HS, const float *dout, int64_t ld, const float *vt, float scale, const float *rows,
-                            const float *p, float *g, int64_t lds) {
+template <int M, int V> NOINLINE void gradient_tile(int64_t HS, const float *dout, int64_t ld, const float *vt,
+                                                    float scale, const float *rows, const float *p, float *g,
+                                                    int64_t lds) {
   Acc<M, V> t;
   dots(t, HS, dout, ld, vt);
   each(t, [&](int r, int v, vec &x) {
@@ -116,8 +113,7 @@ template <int M, int V, bool TA> NOINLINE void product_tile(const Product &p) {
     k = M - 1;
   }
   for (; k < n; k++) step(t, TA ? a + k * lda : a + k, TA ? 1 : lda, b + k * TW);
-  if (!TA && p.diagonal)
-    UNROLL for (int s = 1; s < M; s++) step(t, a + n + s - 1, lda, b + (n + s - 1) * TW, s);
+  if (!TA && p.diagonal) UNROLL for (int s = 1; s < M; s++) step(t, a + n + s - 1, lda, b + (n + s - 1) * TW, s);
   each(t, [&](int r, int v, vec &x) { store(c + r * ldc + v * VL, x); });
   if (part)
     for (int r = 0; r < M; r++) std::copy_n(edge + r * W, p.columns, p.c + r * p.ldc);
@@ -148,7 +144,8 @@ inline void pack_columns(float *to, int64_t panel, const float *x, int64_t ld, i
 }
 // x[n][HS] transposed into panels of TW rows, [HS][TW]; rows behind n are zero
 inline void pack_rows_transposed(float *to, const float *x, int64_t ld, int64_t n, int64_t HS) {
-  for (int64_t j = 0; j < n; j += TW) transpose_panel(to + j * HS, x + j * ld, ld, HS, (int)std::min<int64_t>(TW, n - j), TW);
+  for (int64_t j = 0; j < n; j += TW)
+    transpose_panel(to + j * HS, x + j * ld, ld, HS, (int)std::min<int64_t>(TW, n - j), TW);
 }
 // Ask for x[n][HS], which is needed soon
 template <bool WRITE = false> inline void fetch(const float *x, int64_t ld, int64_t n, int64_t HS) {
@@ -164,30 +161,28 @@ struct HeadShape {
 NOINLINE inline float exponentials(float *row, int64_t i, float m) {
   Lanes lanes;
   int64_t j = 0;
-  for (; j + 32 <= i + 1; j += 32)
-    UNROLL for (int u = 0; u < LV; u++) {
+  for (; j + 32 <= i + 1; j += 32) UNROLL for (int u = 0; u < LV; u++) {
       const vec e = exp_neg(load(row + j + u * VL) - splat(m));
       store(row + j + u * VL, e), lanes.x[u] = lanes.x[u] + e;
     }
-  if (j <= i)
-    UNROLL for (int u = 0; u < LV; u++)
-      if (j + u * VL <= i) {
-        const vec e = exp_neg(load(row + j + u * VL) - splat(m));
-        store(row + j + u * VL, e), lanes.x[u] = lanes.x[u] + e;
-      }
+  if (j <= i) UNROLL for (int u = 0; u < LV; u++) if (j + u * VL <= i) {
+      const vec e = exp_neg(load(row + j + u * VL) - splat(m));
+      store(row + j + u * VL, e), lanes.x[u] = lanes.x[u] + e;
+    }
   return lanes.sum();
 }
-INLINE float largest_lane(const float *top) {  // in halves: which of two equal zeros wins is settled by the + 0 behind it
+INLINE float largest_lane(
+    const float *top) {  // in halves: which of two equal zeros wins is settled by the + 0 behind it
   float x[VL];
   for (int i = 0; i < VL; i++) x[i] = top[i];
-  UNROLL for (int step = VL / 2; step > 0; step /= 2)
-    UNROLL for (int i = 0; i < VL; i++) if (i < step) x[i] = x[i] > x[i + step] ? x[i] : x[i + step];
+  UNROLL for (int step = VL / 2; step > 0; step /= 2) UNROLL for (int i = 0; i < VL; i++) if (i < step) x[i] =
+      x[i] > x[i + step] ? x[i] : x[i + step];
   return x[0];
 }
 
 // The next head's q, k, v lie `next` floats behind (0: none)
-inline void head_forward(float *out, float *m, float *n, const float *q, const float *k, const float *v, const HeadShape &h,
-                         int64_t next) {
+inline void head_forward(float *out, float *m, float *n, const float *q, const float *k, const float *v,
+                         const HeadShape &h, int64_t next) {
   const int64_t T = h.T, HS = h.HS, keys = cdiv(T, TW) * TW, wide = cdiv(HS, TW) * TW;
   const int64_t lds = keys + 16;  // rows of one tile in different sets of L1
   float *kt = scratch<3>(keys * HS + T * wide + QUERIES * (lds + VL)), *vp = kt + keys * HS, *s = vp + T * wide;
@@ -211,7 +206,8 @@ inline void head_forward(float *out, float *m, float *n, const float *q, const f
                            top + (i0 - q0) * VL);
         });
       }
-    for (int64_t i0 = q0; i0 < q1; i0 += MR) {  // softmax of a few rows, which stay in L1; three loops, so that rows overlap
+    for (int64_t i0 = q0; i0 < q1;
+         i0 += MR) {  // softmax of a few rows, which stay in L1; three loops, so that rows overlap
       const int64_t i1 = std::min<int64_t>(i0 + MR, q1);
       for (int64_t i = i0; i < i1; i++) m[i] = largest_lane(top + (i - q0) * VL) + 0.f;
       for (int64_t i = i0; i < i1; i++) n[i] = 1.f / exponentials(s + (i - q0) * lds, i, m[i]);
@@ -225,15 +221,19 @@ inline void head_forward(float *out, float *m, float *n, const float *q, const f
       for (int64_t i0 = q0; i0 < q1; i0 += MR)
         if (c0 <= i0)
           products<false>((int)std::min<int64_t>(MR, q1 - i0),
-                          {std::min<int64_t>(i0 + 1 - c0, CHUNK), i0 < c0 + CHUNK, c0 == 0, s + (i0 - q0) * lds + c0, lds,
-                           vp + c0 * TW, out + i0 * h.ldo, h.ldo, 0}, T * TW, HS);
+                          {std::min<int64_t>(i0 + 1 - c0, CHUNK), i0 < c0 + CHUNK, c0 == 0, s + (i0 - q0) * lds + c0,
+                           lds, vp + c0 * TW, out + i0 * h.ldo, h.ldo, 0},
+                          T * TW, HS);
   }
 }
 
-struct HeadGradients { float *dq, *dk, *dv; };
+struct HeadGradients {
+  float *dq, *dk, *dv;
+};
 // The next head's q, k, v lie `next` floats behind, its dout and out `next_out` (0: none)
 inline void head_backward(const HeadGradients &to, const float *dout, const float *out, const float *m, const float *n,
-                          const float *q, const float *k, const float *v, const HeadShape &h, int64_t next, int64_t next_out) {
+                          const float *q, const float *k, const float *v, const HeadShape &h, int64_t next,
+                          int64_t next_out) {
   constexpr int lds = BLOCK + 16;
   const int64_t T = h.T, HS = h.HS, ld = h.ld, wide = cdiv(HS, TW) * TW, size = BLOCK * wide, panel = T * TW;
   float *kt = scratch<3>(size * 2 + T * wide * 3 + 2 * BLOCK * lds + T), *vt = kt + size, *kp = vt + size;
@@ -267,11 +267,13 @@ inline void head_backward(const HeadGradients &to, const float *dout, const floa
         }
         products<false>(rows,
                         {diagonal ? i0 + 1 - k0 : k1 - k0, diagonal, k0 == 0, g + (i0 - q0) * lds, lds, kp + k0 * TW,
-                         to.dq + i0 * ld, ld, 0}, panel, HS);
+                         to.dq + i0 * ld, ld, 0},
+                        panel, HS);
       }
       for (int64_t j0 = k0; j0 < k1; j0 += MR) {  // dk += G^T Q, dv += P^T dout
         const int rows = (int)std::min<int64_t>(MR, k1 - j0);
-        const int64_t from = diagonal ? j0 - q0 : 0, steps = q1 - q0 - from, at = from * lds + j0 - k0, b = (q0 + from) * TW;
+        const int64_t from = diagonal ? j0 - q0 : 0, steps = q1 - q0 - from, at = from * lds + j0 - k0,
+                      b = (q0 + from) * TW;
         products<true>(rows, {steps, diagonal, diagonal, g + at, lds, qp + b, to.dk + j0 * ld, ld, 0}, panel, HS);
         products<true>(rows, {steps, diagonal, diagonal, p + at, lds, op + b, to.dv + j0 * ld, ld, 0}, panel, HS);
       }
@@ -279,7 +281,8 @@ inline void head_backward(const HeadGradients &to, const float *dout, const floa
   }
 }
 
-inline void attention_forward(float *out, float *m, float *n, const float *qkv, int64_t B, int64_t T, int64_t NH, int64_t HS) {
+inline void attention_forward(float *out, float *m, float *n, const float *qkv, int64_t B, int64_t T, int64_t NH,
+                              int64_t HS) {
   const int64_t C = NH * HS;
   const HeadShape h{T, HS, 3 * C, C, 1 / exact::sqrt((float)HS)};
   parallel(B * NH, [&](int64_t i) {

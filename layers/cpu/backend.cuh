@@ -27,7 +27,8 @@ inline int set_threads(int64_t n) {
   parallel(threads(), [](int64_t) { set_float_mode(); });
   return threads();
 }
-// FMA operations per second of the threads together, times two: 12 independent vector chains a thread, for about `seconds`
+// FMA operations per second of the threads together, times two: 12 independent vector chains a thread, for about
+// `seconds`
 inline double fma_peak(double seconds) {
   const int64_t all = threads(), rounds = 20000;
   const auto start = std::chrono::steady_clock::now();

@@ -1,5 +1,5 @@
-// cpu/embedding.cuh: ../embedding.cuh; backward sorts the tokens by symbol once, so that each row of dweight is finished by
-// one thread. add_sequences is the counter as a tree over neighbours, which is the same sum.
+// cpu/embedding.cuh: ../embedding.cuh; backward sorts the tokens by symbol once, so that each row of dweight is
+// finished by one thread. add_sequences is the counter as a tree over neighbours, which is the same sum.
 #pragma once
 #include "../embedding.cuh"
 #include "simd.cuh"
@@ -10,7 +10,9 @@ namespace cpu {
 inline void add_sequences(float *out, float *sums, int64_t B, int64_t n, const exact::Carry &carry) {
   for (int64_t s = 1; s < B; s *= 2)
     for (int64_t b = 0; b + s < B; b += 2 * s)
-      over(n, [&](auto get, auto put, int64_t i) { put(sums + b * n + i, get(sums + b * n + i) + get(sums + (b + s) * n + i)); });
+      over(n, [&](auto get, auto put, int64_t i) {
+        put(sums + b * n + i, get(sums + b * n + i) + get(sums + (b + s) * n + i));
+      });
   for (int s = 0; s < carry.adds; s++)
     over(n, [&](auto get, auto put, int64_t i) { put(sums + i, get(out + carry.offset[s] + i) + get(sums + i)); });
   std::copy_n(sums, n, out);
@@ -22,8 +24,8 @@ inline void embedding_forward(float *out, const float *weight, const int32_t *to
   });
 }
 
-inline void embedding_backward(float *dweight, const float *dout, const int32_t *tokens, int64_t B, int64_t T, int64_t V,
-                               int64_t C, const exact::Carry &carry) {
+inline void embedding_backward(float *dweight, const float *dout, const int32_t *tokens, int64_t B, int64_t T,
+                               int64_t V, int64_t C, const exact::Carry &carry) {
   std::vector<int64_t> start(V + 2, 0), place(B * T);  // the tokens of symbol v, in order: place[start[v]..start[v+1])
   for (int64_t n = 0; n < B * T; n++) start[tokens[n] + 2]++;
   for (int64_t v = 2; v <= V + 1; v++) start[v] += start[v - 1];

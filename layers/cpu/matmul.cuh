@@ -1,7 +1,7 @@
-// cpu/matmul.cuh: the products of ../matmul.cuh. What differs: where a chain is computed. A register tile of M x V vectors
-// holds M*V*VL chains; B is packed into panels of V*VL columns, zero padded, one panel resident in L1 while the rows of A (a
-// block of them resident in L2) pass by. Long chains are cut into pieces of KC steps and rest in C in between. Each thread
-// computes its own rectangle of the result from private panels: no barriers.
+// cpu/matmul.cuh: the products of ../matmul.cuh. What differs: where a chain is computed. A register tile of M x V
+// vectors holds M*V*VL chains; B is packed into panels of V*VL columns, zero padded, one panel resident in L1 while the
+// rows of A (a block of them resident in L2) pass by. Long chains are cut into pieces of KC steps and rest in C in
+// between. Each thread computes its own rectangle of the result from private panels: no barriers.
 #pragma once
 #include "../matmul.cuh"
 #include "simd.cuh"
@@ -23,12 +23,12 @@ constexpr int64_t KC = 384, MC = 96, PACKED = 1 << 20;  // steps; rows of A in L
 struct Tile {
   int64_t steps;
   const float *a;
-  int64_t lda;      // A is a[row*lda + k]
-  const float *b;   // [k][V*VL]
+  int64_t lda;     // A is a[row*lda + k]
+  const float *b;  // [k][V*VL]
   float *c;
   int64_t ldc;
-  int columns;      // valid ones
-  bool fresh;       // chains start at +0, else at c
+  int columns;          // valid ones
+  bool fresh;           // chains start at +0, else at c
   const float *next_c;  // of the tile that comes next: fetched in time
 };
 
@@ -42,8 +42,8 @@ template <int M, int V> NOINLINE void tile(const Tile &t) {
     for (int i = 0; i < M; i++)
       for (int j = 0; j < W; j++) edge[i * W + j] = j < t.columns ? t.c[i * t.ldc + j] : 0;
   vec acc[M][V];
-  UNROLL for (int i = 0; i < M; i++)
-    UNROLL for (int v = 0; v < V; v++) acc[i][v] = t.fresh ? splat(0.f) : load(c + i * ldc + v * VL);
+  UNROLL for (int i = 0; i < M; i++) UNROLL for (int v = 0; v < V; v++) acc[i][v] =
+      t.fresh ? splat(0.f) : load(c + i * ldc + v * VL);
   UNROLL for (int i = 0; i < M; i++) __builtin_prefetch(t.next_c + i * t.ldc, 1);
   const float *a = t.a, *b = t.b;
   for (int64_t k = 0; k < t.steps; k++, a++, b += W) {
@@ -54,8 +54,7 @@ template <int M, int V> NOINLINE void tile(const Tile &t) {
       UNROLL for (int v = 0; v < V; v++) acc[i][v] = fma(x, y[v], acc[i][v]);
     }
   }
-  UNROLL for (int i = 0; i < M; i++)
-    UNROLL for (int v = 0; v < V; v++) store(c + i * ldc + v * VL, acc[i][v]);
+  UNROLL for (int i = 0; i < M; i++) UNROLL for (int v = 0; v < V; v++) store(c + i * ldc + v * VL, acc[i][v]);
   if (part)
     for (int i = 0; i < M; i++) std::copy_n(edge + i * W, t.columns, t.c + i * t.ldc);
 }
@@ -88,11 +87,10 @@ INLINE void transpose8(float *to, int64_t ldto, const float *from, int64_t ldfro
     s[u] = __builtin_shufflevector(r[u], r[u + 1], 0, 8, 1, 9, 4, 12, 5, 13);
     s[u + 1] = __builtin_shufflevector(r[u], r[u + 1], 2, 10, 3, 11, 6, 14, 7, 15);
   }
-  UNROLL for (int u = 0; u < 8; u += 4)
-    UNROLL for (int h = 0; h < 2; h++) {
-      r[u + 2 * h] = __builtin_shufflevector(s[u + h], s[u + h + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      r[u + 2 * h + 1] = __builtin_shufflevector(s[u + h], s[u + h + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
+  UNROLL for (int u = 0; u < 8; u += 4) UNROLL for (int h = 0; h < 2; h++) {
+    r[u + 2 * h] = __builtin_shufflevector(s[u + h], s[u + h + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    r[u + 2 * h + 1] = __builtin_shufflevector(s[u + h], s[u + h + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
   UNROLL for (int u = 0; u < 4; u++) {
     *(u8 *)(to + u * ldto) = __builtin_shufflevector(r[u], r[u + 4], 0, 1, 2, 3, 8, 9, 10, 11);
     *(u8 *)(to + (u + 4) * ldto) = __builtin_shufflevector(r[u], r[u + 4], 4, 5, 6, 7, 12, 13, 14, 15);
@@ -110,8 +108,8 @@ inline void transpose_panel(float *to, const float *b, int64_t ldb, int64_t step
 }
 
 // C(m,n) = A(m,K) B(K,n), row strides lda, ldb, ldc
-template <bool TRANSPOSED>
-void rectangle(float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t ldb, int64_t m, int64_t n, int64_t K) {
+template <bool TRANSPOSED> void rectangle(float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
+                                          int64_t ldb, int64_t m, int64_t n, int64_t K) {
   const int64_t kc = cdiv(K, cdiv(K, KC)), nc = std::max<int64_t>(NR, PACKED / kc / NR * NR);
   float *packed = scratch<0>(std::min(cdiv(n, NR) * NR, nc) * kc);
   for (int64_t j0 = 0; j0 < n; j0 += nc)
@@ -119,8 +117,10 @@ void rectangle(float *c, int64_t ldc, const float *a, int64_t lda, const float *
       const int64_t steps = std::min(kc, K - k0), j1 = std::min(n, j0 + nc);
       for (int64_t j = j0; j < j1; j += NR) {
         const int width = (int)std::min<int64_t>(NR, j1 - j), w = (int)cdiv(width, VL) * VL;
-        if (TRANSPOSED) transpose_panel(packed + (j - j0) * kc, b + j * ldb + k0, ldb, steps, width, w);
-        else pack_rows(packed + (j - j0) * kc, b + k0 * ldb + j, ldb, steps, width, w);
+        if (TRANSPOSED)
+          transpose_panel(packed + (j - j0) * kc, b + j * ldb + k0, ldb, steps, width, w);
+        else
+          pack_rows(packed + (j - j0) * kc, b + k0 * ldb + j, ldb, steps, width, w);
       }
       for (int64_t i0 = 0; i0 < m; i0 += MC) {
         const int64_t rows = std::min(MC, m - i0), tiles = cdiv(rows, MR);
@@ -134,8 +134,8 @@ void rectangle(float *c, int64_t ldc, const float *a, int64_t lda, const float *
     }
 }
 // Rectangles: rows in `down` parts, columns in threads/down, whichever packs and broadcasts least
-template <bool TRANSPOSED>
-void product(float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t ldb, int64_t m, int64_t n, int64_t K) {
+template <bool TRANSPOSED> void product(float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t ldb,
+                                        int64_t m, int64_t n, int64_t K) {
   const int64_t all = threads();
   int64_t down = 1;
   double best = 1e300;
@@ -147,16 +147,20 @@ void product(float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
     }
   const int64_t across = all / down, w = cdiv(cdiv(n, across), NR) * NR;
   parallel(all, [&](int64_t t) {
-    const int64_t i0 = m * (t % down) / down, i1 = m * (t % down + 1) / down, j = t / down * w, columns = std::min(w, n - j);
+    const int64_t i0 = m * (t % down) / down, i1 = m * (t % down + 1) / down, j = t / down * w,
+                  columns = std::min(w, n - j);
     if (i1 > i0 && columns > 0)
-      rectangle<TRANSPOSED>(c + i0 * ldc + j, ldc, a + i0 * lda, lda, b + (TRANSPOSED ? j * ldb : j), ldb, i1 - i0, columns, K);
+      rectangle<TRANSPOSED>(c + i0 * ldc + j, ldc, a + i0 * lda, lda, b + (TRANSPOSED ? j * ldb : j), ldb, i1 - i0,
+                            columns, K);
   });
 }
 
-inline void matmul_forward(float *out, int64_t ld, const float *inp, const float *weight, int64_t N, int64_t C, int64_t OC) {
+inline void matmul_forward(float *out, int64_t ld, const float *inp, const float *weight, int64_t N, int64_t C,
+                           int64_t OC) {
   product<true>(out, ld, inp, C, weight, C, N, OC, C);
 }
-inline void matmul_backward_dinp(float *dinp, const float *dout, int64_t ld, const float *weight, int64_t N, int64_t C, int64_t OC) {
+inline void matmul_backward_dinp(float *dinp, const float *dout, int64_t ld, const float *weight, int64_t N, int64_t C,
+                                 int64_t OC) {
   product<false>(dinp, C, dout, ld, weight, C, N, C, OC);
 }
 

@@ -14,7 +14,8 @@ inline void rmsnorm_apply(float *out, const float *inp, const float *rstd, const
     for (int64_t n = n0; n < n1; n++) rmsnorm_row(out + n * C, inp + n * C, rstd[n], gain, C);
   });
 }
-inline void rmsnorm_forward(float *out, float *rstd, const float *inp, const float *gain, int64_t N, int64_t C, double eps) {
+inline void rmsnorm_forward(float *out, float *rstd, const float *inp, const float *gain, int64_t N, int64_t C,
+                            double eps) {
   parallel_rows(N, TOKENS, [&](int64_t n0, int64_t n1) {
     for (int64_t n = n0; n < n1; n++) {
       const float *x = inp + n * C;
@@ -24,11 +25,11 @@ inline void rmsnorm_forward(float *out, float *rstd, const float *inp, const flo
   });
 }
 
-inline void rmsnorm_row_backward(float *dinp, float *sum, const float *dout, const float *x, float r, const float *gain, int64_t C) {
+inline void rmsnorm_row_backward(float *dinp, float *sum, const float *dout, const float *x, float r, const float *gain,
+                                 int64_t C) {
   Lanes lanes;
   int64_t c = 0;
-  for (; c + 32 <= C; c += 32)
-    UNROLL for (int u = 0; u < LV; u++) {
+  for (; c + 32 <= C; c += 32) UNROLL for (int u = 0; u < LV; u++) {
       const int64_t i = c + u * VL;
       const vec xhat = load(x + i) * splat(r), dy = load(dout + i);
       lanes.x[u] = fma(dy * load(gain + i), xhat, lanes.x[u]);

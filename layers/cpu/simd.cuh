@@ -1,5 +1,5 @@
-// simd.cuh: VL floats at a time, from one source. AVX-512 (VL 16), AVX2 (8), NEON (4), or whatever the compiler makes of a
-// vector of floats. Only exact operations; a vector op is VL scalar ops of exact.cuh, so bits do not depend on VL.
+// simd.cuh: VL floats at a time, from one source. AVX-512 (VL 16), AVX2 (8), NEON (4), or whatever the compiler makes
+// of a vector of floats. Only exact operations; a vector op is VL scalar ops of exact.cuh, so bits do not depend on VL.
 // -DSIMD_WIDTH=16 gives the 16-wide code (tiles, lanes, tails of the AVX-512 build) on machines without AVX-512.
 #pragma once
 #include "../exact.cuh"
@@ -36,7 +36,8 @@ typedef unsigned uvec __attribute__((vector_size(4 * VL), may_alias));
 constexpr int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 #define INLINE inline __attribute__((always_inline))
-#define NOINLINE __attribute__((noinline))  // register tiles stay functions of their own: inlined, GCC spills in their loops
+#define NOINLINE \
+  __attribute__((noinline))  // register tiles stay functions of their own: inlined, GCC spills in their loops
 #define UNROLL _Pragma("GCC unroll 16")
 
 INLINE vec load(const float *p) { return *(const loose *)p; }
@@ -55,7 +56,8 @@ template <class F> INLINE void over(int64_t n, F body) {
   int64_t i = 0;
   for (; i + VL <= n; i += VL) body([](const float *p) { return load(p); }, [](float *p, vec x) { store(p, x); }, i);
   const int64_t rest = n - i;
-  if (rest) body([=](const float *p) { return load_part(p, rest); }, [=](float *p, vec x) { store_part(p, x, rest); }, i);
+  if (rest)
+    body([=](const float *p) { return load_part(p, rest); }, [=](float *p, vec x) { store_part(p, x, rest); }, i);
 }
 
 #if defined __AVX512F__
@@ -130,14 +132,16 @@ INLINE vec sigmoid(vec x) {
 constexpr int LV = 32 / VL;
 struct Lanes {
   vec x[LV];
-  INLINE Lanes() { for (vec &v : x) v = splat(0.f); }
+  INLINE Lanes() {
+    for (vec &v : x) v = splat(0.f);
+  }
   INLINE float sum() {  // butterfly 16, 8, 4, 2, 1
-    UNROLL for (int step = LV / 2; step > 0; step /= 2)
-      UNROLL for (int u = 0; u < LV; u++) if (u < step) x[u] = x[u] + x[u + step];
+    UNROLL for (int step = LV / 2; step > 0; step /= 2) UNROLL for (int u = 0; u < LV; u++) if (u < step) x[u] =
+        x[u] + x[u + step];
     alignas(64) float y[VL];
     store(y, x[0]);
-    UNROLL for (int step = VL / 2; step > 0; step /= 2)
-      UNROLL for (int i = 0; i < VL; i++) if (i < step) y[i] = y[i] + y[i + step];
+    UNROLL for (int step = VL / 2; step > 0; step /= 2) UNROLL for (int i = 0; i < VL; i++) if (i < step) y[i] =
+        y[i] + y[i + step];
     return y[0];
   }
 };

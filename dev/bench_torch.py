@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""The training step of the same model in PyTorch, eager and compiled, beside ours.
+
+Needs:  pip install torch (2.4 or newer), g++ for torch.compile; `make build/bench` for --ours
+Run:    python3 dev/bench_torch.py --ours build/bench                     C=384 L=12, then C=128 L=48
+        python3 dev/bench_torch.py --ours build/bench --layers 6 --channels 256 --heads 4
+        python3 dev/bench_torch.py --modes eager                          without ours: times only
+
+A step is forward, backward, clip_grad_norm_ and fused AdamW, fp32, with scaled_dot_product_attention, RMSNorm, RoPE and
+SwiGLU: what `build/bench step` times. Each mode runs in a process of its own and waits while another one works: ours,
+eager, compile, ours, eager, compile, ... for --pairs rounds. A ratio divides the step time of PyTorch by the mean of ours
+just before and just after; the median is printed. Peak memory is the peak of the resident memory of each process.
+Exit codes: 1 something failed, 3 torch is missing.
+"""
+import argparse
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+SHAPES = [dict(channels=384, layers=12, heads=6), dict(channels=128, layers=48, heads=4)]
+
+
+def build_model(torch, a):
+    """The model of gpt.cuh. a: channels, layers, heads, context, vocabulary."""
+    nn, F = torch.nn, torch.nn.functional
+    C, NH, T = a.channels, a.heads, a.context
+    HS, H = C // NH, -(-(-(-8 * C // 3)) // 32) * 32
+    half = torch.arange(HS // 2, dtype=torch.float64)
+    angle = torch.arange(T, dtype=torch.float64)[:, None] * 10000.0 ** (-2 * half / HS)
+    cos, sin = angle.cos().float(), angle.sin().float()
+
+    def rope(x):  # (B, NH, T, HS), pairs (i, i + HS/2)
+        p, q = x.chunk(2, dim=-1)
+        return torch.cat((p * cos - q * sin, p * sin + q * cos), dim=-1)
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn_norm, self.mlp_norm = nn.RMSNorm(C, eps=1e-12), nn.RMSNorm(C, eps=1e-12)
+            self.qkv, self.proj = nn.Linear(C, 3 * C, bias=False), nn.Linear(C, C, bias=False)
+            self.gateup, self.down = nn.Linear(C, 2 * H, bias=False), nn.Linear(H, C, bias=False)
+
+        def forward(self, x):
+            B = x.shape[0]
+            q, k, v = (y.view(B, T, NH, HS).transpose(1, 2) for y in self.qkv(self.attn_norm(x)).chunk(3, dim=-1))
+            y = F.scaled_dot_product_attention(rope(q), rope(k), v, is_causal=True)
+            x = x + self.proj(y.transpose(1, 2).reshape(B, T, C))
+            gate, up = self.gateup(self.mlp_norm(x)).chunk(2, dim=-1)
+            return x + self.down(F.silu(gate) * up)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.norm = nn.Embedding(a.vocabulary, C), nn.RMSNorm(C, eps=1e-12)
+            self.layers = nn.ModuleList(Layer() for _ in range(a.layers))
+            self.head = nn.Linear(C, a.vocabulary, bias=False)
+            for p in self.parameters():
+                if p.dim() == 2:
+                    nn.init.normal_(p, std=0.02)
+
+        def forward(self, tokens, targets):
+            x = self.embed(tokens)
+            for layer in self.layers:
+                x = layer(x)
+            return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+    return Model()
+
+
+def worker(a):
+    """One mode. For each line on stdin: `a.steps` steps, their mean time in seconds on stdout. At the end the peak, bytes."""
+    import torch
+
+    torch.manual_seed(1)
+    torch.set_num_threads(a.threads)
+    model = build_model(torch, a)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    run = torch.compile(model) if a.worker == "compile" else model
+    tokens, targets = torch.randint(a.vocabulary, (2, a.batch, a.context))
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        run(tokens, targets).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    for _ in range(2):
+        step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(a.steps):
+            step()
+        print((time.perf_counter() - start) / a.steps, flush=True)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flush=True)
+
+
+def shape_options(a):
+    names = ("channels", "layers", "heads", "context", "batch", "vocabulary", "threads")
+    return [part for name in names for part in (f"--{name}", str(getattr(a, name)))]
+
+
+def ours(a, section):
+    command = [a.ours, section, "--rounds", str(a.steps)] + shape_options(a)
+    done = subprocess.run(command, capture_output=True, text=True)
+    pattern = r"([\d.]+) ms," if section == "step" else r"peak ([\d.]+) MB"
+    found = re.search(pattern, done.stdout)
+    if done.returncode or not found:
+        sys.exit(f"bench_torch.py: {' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()}")
+    return float(found.group(1)) * (1e-3 if section == "step" else 1e6)
+
+
+class Mode:
+    def __init__(self, a, name):
+        command = [sys.executable, __file__, "--worker", name, "--steps", str(a.steps)] + shape_options(a)
+        self.name, self.times, self.ratios = name, [], []
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.answer("ready")
+
+    def answer(self, what):
+        line = self.process.stdout.readline().strip()
+        if not line:
+            sys.exit(f"bench_torch.py: the process of mode {self.name} ended before it was {what}; see its message above")
+        return line
+
+    def step(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return float(self.answer("done"))
+
+    def peak(self):
+        self.process.stdin.close()
+        return float(self.answer("asked for its peak"))
+
+
+def compare(a):
+    print(f"C={a.channels} L={a.layers} NH={a.heads} T={a.context} B={a.batch} V={a.vocabulary} prenorm, "
+          f"{a.threads} threads, {a.pairs} rounds of {a.steps} steps", flush=True)
+    modes = [Mode(a, name) for name in a.modes]
+    our_times = []
+    before = ours(a, "step") if a.ours else None
+    for _ in range(a.pairs):
+        for mode in modes:
+            mode.times.append(mode.step())
+            if a.ours:
+                after = ours(a, "step")
+                mode.ratios.append(mode.times[-1] / ((before + after) / 2))
+                our_times.append(after)
+                before = after
+    if a.ours:
+        peak = ours(a, "memory")
+        print(f"  {'ours':8} {1e3 * statistics.median(our_times):9.1f} ms                      peak {peak / 1e6:7.0f} MB")
+    for mode in modes:
+        ratio = f"{statistics.median(mode.ratios):6.2f} times our step" if a.ours else " " * 20
+        its_peak = mode.peak()
+        share = f", ours is {peak / its_peak:.2f} of it" if a.ours else ""
+        print(f"  {mode.name:8} {1e3 * statistics.median(mode.times):9.1f} ms {ratio}  peak {its_peak / 1e6:7.0f} MB{share}",
+              flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ours", metavar="BINARY", help="build/bench")
+    parser.add_argument("--modes", nargs="+", choices=["eager", "compile"], default=["eager", "compile"])
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2, help="per measurement")
+    parser.add_argument("--worker", choices=["eager", "compile"], help=argparse.SUPPRESS)
+    for name, value in [("channels", None), ("layers", None), ("heads", None), ("context", 256), ("batch", 8),
+                        ("vocabulary", 65), ("threads", 2)]:
+        parser.add_argument(f"--{name}", type=int, default=value)
+    a = parser.parse_args()
+    if a.worker:
+        return worker(a)
+    try:
+        import torch
+    except ImportError:
+        print("bench_torch.py: torch is missing; install it with: pip install torch", file=sys.stderr)
+        sys.exit(3)
+    print(f"PyTorch {torch.__version__}, fp32")
+    one = {name: getattr(a, name) for name in SHAPES[0] if getattr(a, name) is not None}
+    for shape in [{**SHAPES[0], **one}] if one else SHAPES:
+        compare(argparse.Namespace(**{**vars(a), **shape}))
+
+
+if __name__ == "__main__":
+    main()
