@@ -8,8 +8,8 @@ Run:    python3 dev/bench_torch.py --ours build/bench                     C=384 
 
 A step is forward, backward, clip_grad_norm_ and fused AdamW, fp32, with scaled_dot_product_attention, RMSNorm, RoPE and
 SwiGLU: what `build/bench step` times. Each mode runs in a process of its own and waits while another one works: ours,
-eager, compile, ours, eager, compile, ... for --pairs rounds. A ratio divides the step time of PyTorch by the mean of ours
-just before and just after; the median is printed. Peak memory is the peak of the resident memory of each process.
+eager, ours, compile, ours, ... for --pairs rounds. A ratio divides the step time of PyTorch by the mean of ours just
+before and just after; the median is printed. Peak memory is the peak of the resident memory of each process.
 Exit codes: 1 something failed, 3 torch is missing.
 """
 import argparse
@@ -27,7 +27,7 @@ def build_model(torch, a):
     """The model of gpt.cuh. a: channels, layers, heads, context, vocabulary."""
     nn, F = torch.nn, torch.nn.functional
     C, NH, T = a.channels, a.heads, a.context
-    HS, H = C // NH, -(-(-(-8 * C // 3)) // 32) * 32
+    HS, H = C // NH, -(-C // 12) * 32  # 8/3 C rounded up to a multiple of 32
     half = torch.arange(HS // 2, dtype=torch.float64)
     angle = torch.arange(T, dtype=torch.float64)[:, None] * 10000.0 ** (-2 * half / HS)
     cos, sin = angle.cos().float(), angle.sin().float()
@@ -71,7 +71,7 @@ def build_model(torch, a):
 
 
 def worker(a):
-    """One mode. For each line on stdin: `a.steps` steps, their mean time in seconds on stdout. At the end the peak, bytes."""
+    """One mode. For each line on stdin: a.steps steps, their mean time in seconds to stdout. At the end the peak, bytes."""
     import torch
 
     torch.manual_seed(1)
@@ -123,7 +123,7 @@ class Mode:
     def answer(self, what):
         line = self.process.stdout.readline().strip()
         if not line:
-            sys.exit(f"bench_torch.py: the process of mode {self.name} ended before it was {what}; see its message above")
+            sys.exit(f"bench_torch.py: the process of mode {self.name} ended before it was {what}; its message is above")
         return line
 
     def step(self):
@@ -150,15 +150,15 @@ def compare(a):
                 mode.ratios.append(mode.times[-1] / ((before + after) / 2))
                 our_times.append(after)
                 before = after
+    peak = ours(a, "memory") if a.ours else None
     if a.ours:
-        peak = ours(a, "memory")
-        print(f"  {'ours':8} {1e3 * statistics.median(our_times):9.1f} ms                      peak {peak / 1e6:7.0f} MB")
+        print(f"  ours     {1e3 * statistics.median(our_times):9.1f} ms, peak {peak / 1e6:5.0f} MB")
     for mode in modes:
-        ratio = f"{statistics.median(mode.ratios):6.2f} times our step" if a.ours else " " * 20
         its_peak = mode.peak()
-        share = f", ours is {peak / its_peak:.2f} of it" if a.ours else ""
-        print(f"  {mode.name:8} {1e3 * statistics.median(mode.times):9.1f} ms {ratio}  peak {its_peak / 1e6:7.0f} MB{share}",
-              flush=True)
+        line = f"  {mode.name:8} {1e3 * statistics.median(mode.times):9.1f} ms, peak {its_peak / 1e6:5.0f} MB"
+        if a.ours:
+            line += f": {statistics.median(mode.ratios):.2f} times our step, {its_peak / peak:.2f} times our memory"
+        print(line, flush=True)
 
 
 def main():

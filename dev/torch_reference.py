@@ -522,7 +522,8 @@ def follow(arguments):
             events = [json.loads(line) for line in log]
     except OSError as error:
         sys.exit(f"{arguments.log}: {error.strerror}")
-    ours = {event["step"]: event["loss"] for event in events if event.get("event") == "step"}
+    # the log counts finished steps: step 1 is the first, its loss that of the parameters before its update
+    ours = {event["step"] - 1: event["loss"] for event in events if event.get("event") == "step"}
     steps = [step for step in range(first, first + arguments.steps) if step in ours]
     if not steps or steps[-1] - first + 1 != len(steps):
         sys.exit(f"{arguments.log}: no events 'step' that follow step {first} of the checkpoint without a gap")
