@@ -71,7 +71,7 @@ def build_model(torch, a):
 
 
 def worker(a):
-    """One mode. For each line on stdin: a.steps steps, their mean time in seconds to stdout. At the end the peak, bytes."""
+    """One mode. A line on stdin: a.steps steps, their mean time in seconds to stdout. At the end the peak in bytes."""
     import torch
 
     torch.manual_seed(1)
@@ -123,7 +123,7 @@ class Mode:
     def answer(self, what):
         line = self.process.stdout.readline().strip()
         if not line:
-            sys.exit(f"bench_torch.py: the process of mode {self.name} ended before it was {what}; its message is above")
+            sys.exit(f"bench_torch.py: the process of mode {self.name} ended before it was {what}; see above")
         return line
 
     def step(self):

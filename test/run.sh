@@ -50,7 +50,7 @@ for program in "$out"/test_*; do
   esac
 done
 one runs sh "$here/runs.sh" "$out" "$mode"
-[ "$mode" = all ] && one mutations sh "$here/mutations.sh" "$out"
+[ "$mode" = all ] && one mutations sh "$here/mutations.sh"
 
 [ "$skipped" -eq 0 ] && echo "$passed passed, $failed failed" || echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -120,11 +120,14 @@ inline void dweight_block(float *dweight, const float *dout, const float *inp, c
           for (int i = 0; i < height; i++) strip[t * SH + i] = rows_of[t * s.ld + i];
       const float *coming =
           o + SH < o1 ? rows_of + SH : rows_of + s.T * s.ld - (o - o0);  // of the strip that comes next
-      const bool more = o + SH < o1 || !last;
+      const bool more = o + SH < o1 || !last, two_lines = (uintptr_t)coming % 64 > 64 - SH * 4;
       const int64_t share = cdiv(s.T * NR, wide);
       for (int64_t j = j0; j < j1; j += NR) {
         for (int64_t t = (j - j0) / NR * share, end = std::min(s.T, t + share); more && t < end; t++)
-          __builtin_prefetch(coming + t * s.ld, 0, 2), __builtin_prefetch(coming + t * s.ld + SH - 1, 0, 2);
+          {
+          __builtin_prefetch(coming + t * s.ld, 0, 2);
+          if (two_lines) __builtin_prefetch(coming + t * s.ld + SH - 1, 0, 2);
+        }
         for (int i = 0, rows = first; i < height; i += rows, rows = height - first) {
           const int64_t at = (o + i - o0) * wide + j - j0;
           Level add[80];
