@@ -52,7 +52,11 @@ struct Model {
   std::vector<int32_t> inputs, targets;
   Pass<float> pass;
   AdamW adam{1e-3, 0.9, 0.95, 1e-8, 0.1, 0.1, 0.05, 1};
-  explicit Model(const Shape &shape) : s(shape), gpt(s.c, Sizes{s.B, 1, true}), inputs(s.N()), targets(s.N()) {
+  explicit Model(const Shape &shape)
+      : s(shape),
+        gpt(s.c, Sizes{s.B, 1, true}),
+        inputs(s.N()),
+        targets(s.N()) {
     gpt.initialize(1);
     const uint64_t key = rng::key_of(1, "bench tokens");
     for (int64_t n = 0; n < s.N(); n++) {
@@ -95,7 +99,7 @@ struct Piece {
   std::string name;
   int64_t calls;  // per step
   Bound bound;
-  double work;  // of one call
+  double work;                       // of one call
   std::function<void(int64_t)> run;  // l = 0..calls-1
   bool spoils = false;               // needs a forward before each sweep
 };
@@ -164,24 +168,21 @@ static void add_forward(std::vector<Piece> &pieces, Model &m) {
   auto add = [&](const char *name, int64_t calls, Bound bound, double work, std::function<void(int64_t)> run) {
     pieces.push_back({name, calls, bound, work, std::move(run)});
   };
-  add("embedding: 2 NC", 1, Bound::bytes, 2 * row, [&, N, C](int64_t) {
-    device::embedding_forward(g.router->embedding(), g.w.embed, m.inputs.data(), N, C);
-  });
+  add("embedding: 2 NC", 1, Bound::bytes, 2 * row,
+      [&, N, C](int64_t) { device::embedding_forward(g.router->embedding(), g.w.embed, m.inputs.data(), N, C); });
   add("rmsnorm: 2 NC", c.M() + 1, Bound::bytes, 2 * row, [&, N, C](int64_t j) {
     const float *h = j < g.c.M() ? g.router->input(j) : g.router->read_final(), *gain = g.w.final_norm;
     if (j < g.c.M()) gain = j % 2 ? g.w.layer[j / 2].mlp_norm : g.w.layer[j / 2].attn_norm;
     device::rmsnorm_forward(g.a.normed, g.a.rstd[j], h, gain, N, C, g.c.eps);
   });
-  add("rope: 4 NC", c.L, Bound::bytes, 4 * row, [&, B, T, NH, HS](int64_t l) {
-    device::rope_forward(g.a.layer[l].qkv, g.a.rope, B, T, NH, HS);
-  });
+  add("rope: 4 NC", c.L, Bound::bytes, 4 * row,
+      [&, B, T, NH, HS](int64_t l) { device::rope_forward(g.a.layer[l].qkv, g.a.rope, B, T, NH, HS); });
   add("attention: 2 products", c.L, Bound::flops, 2. * (double)(N * C * T), [&, B, T, NH, HS](int64_t l) {
     const auto &x = g.a.layer[l];
     device::attention_forward(x.heads, x.m, x.n, x.qkv, B, T, NH, HS);
   });
-  add("swiglu: 3 NH", c.L, Bound::bytes, 3 * hidden, [&, N, H](int64_t l) {
-    device::swiglu_forward(g.a.hidden, g.a.layer[l].gateup, N, H);
-  });
+  add("swiglu: 3 NH", c.L, Bound::bytes, 3 * hidden,
+      [&, N, H](int64_t l) { device::swiglu_forward(g.a.hidden, g.a.layer[l].gateup, N, H); });
   add("router write: 3 NC", c.M(), Bound::bytes, 3 * row, [&](int64_t j) { g.router->write(j, m.pass); });
   add("cross-entropy: 2 NV", 1, Bound::bytes, 8. * (double)N * (double)c.V, [&, N](int64_t) {
     device::crossentropy_backward(g.a.losses, g.a.logits, g.c.ld_logits(), m.targets.data(), N, g.c.V, N);
@@ -207,19 +208,20 @@ static void add_backward(std::vector<Piece> &pieces, Model &m) {
     device::rmsnorm_backward(g.a.dqkv, j % 2 ? d.mlp_norm : d.attn_norm, g.a.dnormed, g.router->input(j), g.a.rstd[j],
                              j % 2 ? w.mlp_norm : w.attn_norm, B, T, C, m.pass.carry);
   });
-  add("d rope: 4 NC", c.L, Bound::bytes, 4 * row, [&, B, T, NH, HS](int64_t) {
-    device::rope_backward(g.a.dqkv, g.a.rope, B, T, NH, HS);
-  });
+  add("d rope: 4 NC", c.L, Bound::bytes, 4 * row,
+      [&, B, T, NH, HS](int64_t) { device::rope_backward(g.a.dqkv, g.a.rope, B, T, NH, HS); });
   add("d attention: 5 products", c.L, Bound::flops, 5. * (double)(N * C * T), [&, B, T, NH, HS](int64_t l) {
     const auto &x = g.a.layer[l];
     device::attention_backward(g.a.dqkv, g.a.dnormed, x.heads, x.m, x.n, x.qkv, B, T, NH, HS);
   });
-  add("d swiglu: 6 NH", c.L, Bound::bytes, 6 * hidden, [&, N, H](int64_t l) {
-    device::swiglu_backward(g.a.layer[l].gateup, g.a.hidden, g.a.hidden, g.a.layer[l].gateup, N, H);
-  }, true);
-  add("d router: 3 NC", c.M(), Bound::bytes, 3 * row, [&](int64_t j) {
-    g.router->write_backward(j, m.pass), g.router->read_backward(j, g.a.dnormed, m.pass);
-  });
+  add(
+      "d swiglu: 6 NH", c.L, Bound::bytes, 6 * hidden,
+      [&, N, H](int64_t l) {
+        device::swiglu_backward(g.a.layer[l].gateup, g.a.hidden, g.a.hidden, g.a.layer[l].gateup, N, H);
+      },
+      true);
+  add("d router: 3 NC", c.M(), Bound::bytes, 3 * row,
+      [&](int64_t j) { g.router->write_backward(j, m.pass), g.router->read_backward(j, g.a.dnormed, m.pass); });
   add("d embedding: NC + VC", 1, Bound::bytes, row + 4. * (double)(c.V * C), [&, B, T, C](int64_t) {
     device::embedding_backward(m.pass.grads.embed, g.router->embedding_backward(), m.inputs.data(), B, T, g.c.V, C,
                                m.pass.carry);
@@ -441,12 +443,12 @@ static Arguments parse(int argc, char **argv) {
   Shape two = one;
   two.c.C = 128, two.c.L = 48, two.c.NH = 4;
   bool custom = false, bad = false;
-  const std::vector<std::pair<std::string, bool *>> words{{"step", &args.step},     {"layers", &args.layers},
-                                                          {"gemm", &args.gemm},     {"memory", &args.memory},
-                                                          {"start", &args.start},   {"--cpu-time", &args.cpu_time}};
+  const std::vector<std::pair<std::string, bool *>> words{{"step", &args.step},   {"layers", &args.layers},
+                                                          {"gemm", &args.gemm},   {"memory", &args.memory},
+                                                          {"start", &args.start}, {"--cpu-time", &args.cpu_time}};
   const std::vector<std::pair<std::string, int64_t *>> numbers{
       {"--threads", &args.threads}, {"--rounds", &args.rounds}, {"--layers", &one.c.L}, {"--channels", &one.c.C},
-      {"--heads", &one.c.NH}, {"--context", &one.c.T}, {"--batch", &one.B}, {"--vocabulary", &one.c.V}};
+      {"--heads", &one.c.NH},       {"--context", &one.c.T},    {"--batch", &one.B},    {"--vocabulary", &one.c.V}};
   for (int i = 1; i < argc; i++) {
     bool known = false;
     for (const auto &w : words)
@@ -468,9 +470,10 @@ static Arguments parse(int argc, char **argv) {
   if (one.c.router != "prenorm" && one.c.router != "rezero" && one.c.router != "layerscale")
     fprintf(stderr, "bench: --router %s: have prenorm, rezero, layerscale\n", one.c.router.c_str()), bad = true;
   if (bad) {
-    fprintf(stderr, "usage: bench [step] [layers] [gemm] [memory] [start] [--threads N] [--rounds N] [--cpu-time]\n"
-                    "             [--router NAME] [--layers N --channels N --heads N --context N --batch N\n"
-                    "             --vocabulary N]\n");
+    fprintf(stderr,
+            "usage: bench [step] [layers] [gemm] [memory] [start] [--threads N] [--rounds N] [--cpu-time]\n"
+            "             [--router NAME] [--layers N --channels N --heads N --context N --batch N\n"
+            "             --vocabulary N]\n");
     exit(2);
   }
   args.shapes.push_back(one);

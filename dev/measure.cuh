@@ -68,7 +68,10 @@ struct Bench {
     t = time() - t;
     const int64_t repeat = prepare ? 1 : std::max<int64_t>(1, (int64_t)(ruler_seconds / t));
     const bool bytes = bound == Bound::bytes;
-    struct Round { double seconds, peak, band; bool good; };
+    struct Round {
+      double seconds, peak, band;
+      bool good;
+    };
     std::vector<Round> all;
     double peak0 = peak(ruler_seconds), band0 = bytes ? bandwidth(ruler_seconds) : 0, low = peak0, high = peak0;
     int64_t good = 0;
@@ -124,7 +127,8 @@ static void print_machine(int threads) {
 #endif
   printf("\ncompiler: %s%s; build %s, %s, %d thread%s, commit %s\n", compiler, __VERSION__, device::BUILD,
          device::simd_name(), threads, threads > 1 ? "s" : "", WAV_COMMIT);
-  printf("FLOPs of a step, per token: 6 (L (4 C C + 3 C H) + V C) + 6 L C T, H = 8/3 C rounded up to a multiple of 32\n"
-         "FMA peak: 12 independent vector chains per thread; bandwidth: a = a + s b over 2 x 64 MB; both alternate\n"
-         "with what is timed; ratios are medians; ~ marks a result that was disturbed\n");
+  printf(
+      "FLOPs of a step, per token: 6 (L (4 C C + 3 C H) + V C) + 6 L C T, H = 8/3 C rounded up to a multiple of 32\n"
+      "FMA peak: 12 independent vector chains per thread; bandwidth: a = a + s b over 2 x 64 MB; both alternate\n"
+      "with what is timed; ratios are medians; ~ marks a result that was disturbed\n");
 }

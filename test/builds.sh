@@ -1,6 +1,6 @@
-# builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets, with and without OpenMP, at
-# another optimisation level, with sanitizers, for another processor: every build must write the same checkpoints as
-# OUT/train_gpt_cpu and pass test_bits (its first argument here: how much of it).
+# builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets, with and without OpenMP,
+# at another optimisation level, with sanitizers, for another processor: every build must write the same checkpoints as
+# OUT/train_gpt_cpu and pass test_bits (HOW_MUCH of it).
 root=$(dirname "$here")
 machine=$(uname -m)
 native=-march=native
@@ -29,7 +29,8 @@ other() {
   for a in "$@"; do arguments="$arguments \"$a\""; done
   check "$name: the same files, the same bits" '
     other_plain=build/train_gpt_plain other_cpu=build/train_gpt_cpu
-    eval built "$arguments" plain cpu "\$PWD/build/test_bits" && as_reference other_cpu && as_reference other_plain && bits $much'
+    eval built "$arguments" plain cpu "\$PWD/build/test_bits" && as_reference other_cpu && as_reference other_plain &&
+      bits $much'
 }
 
 # steps the reference takes: they must not be those of a build that is checked
@@ -54,13 +55,14 @@ else
   skip "clang++: the same files, the same bits" "clang++"
 fi
 
-if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "$work/probe" 2>/dev/null && "$work/probe"; then
+if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "$work/probe" 2>/dev/null &&
+  "$work/probe"; then
   check "AddressSanitizer and UBSan: every test program, training, evaluation, sampling" '
     sanitized=build/train_gpt_cpu tests=$(cd "$root/test" && ls test_*.cu | sed "s/\.cu//")
     built "EXTRA=-fsanitize=address,undefined -fno-sanitize-recover=all" "FLAGS_native=$native -O1" cpu \
       $(for t in $tests; do echo "$PWD/build/$t"; done) || exit 1
-    as_reference sanitized && run sanitized eval sanitized && run sanitized sample sanitized --tokens 50 && run sanitized show sanitized &&
-      run sanitized compare sanitized sanitized && bits quick || exit 1
+    as_reference sanitized && run sanitized eval sanitized && run sanitized sample sanitized --tokens 50 &&
+      run sanitized show sanitized && run sanitized compare sanitized sanitized && bits quick || exit 1
     for t in $tests; do
       [ $t = test_bits ] || build/$t >$t.log 2>&1 || { echo $t; grep -v "^  ok" $t.log | tail -n 20; exit 1; }
     done'

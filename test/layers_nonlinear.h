@@ -53,6 +53,19 @@ static void attention(const Golden &golden) {
       that(std::fabs(sum - 1) < 1e-6, "row %d: weights sum to %g", (int)i, sum);
     }
   });
+  check::test("attention: masked keys are left out, not added as zero: a -0 stays", [] {
+    // heads of one channel, q = 0 (equal weights); products that underflow to -0 in row 1, then a masked key of size 1
+    const int64_t T = 3;
+    const float tiny = 0x1p-149f;
+    const Vec<float> qkv = {0, tiny, -tiny, 0, tiny, -tiny, 0, 1, 1};
+    Vec<float> out(T), m(T), n(T), dqkv(9);
+    plain::attention_forward(out.data(), m.data(), n.data(), qkv.data(), 1, T, 1, 1);
+    that(check::pattern(out[1]) == 0x80000000u, "row 1 is %g, want -0", out[1]);
+    const Vec<float> other = {0, -tiny, .5f, 0, tiny, -.5f, 0, 1, 1}, dout = {0, .25f, 0};
+    plain::attention_forward(out.data(), m.data(), n.data(), other.data(), 1, T, 1, 1);
+    plain::attention_backward(dqkv.data(), dout.data(), out.data(), m.data(), n.data(), other.data(), 1, T, 1, 1);
+    that(check::pattern(dqkv[3]) == 0x80000000u, "dq of row 1 is %g, want -0", dqkv[3]);
+  });
   check::test("attention: decoding step t is row t of the forward, bit for bit", [] {
     for (int64_t HS : {2, 33})
       for (int64_t NH : {1, 3}) {
@@ -232,6 +245,20 @@ static void adamw(const Golden &golden) {
     Vec<double> zero(n), pz(n), mz(n), vz(n);
     plain::adamw_update(pz.data(), zero.data(), mz.data(), vz.data(), n, h);
     same("zeros", pz, zero);
+  });
+  check::test("AdamW: the formula written a second time, with an eps that shows", [] {
+    const int64_t n = 20;
+    const Vec<double> p = random<double>(n, 1), g = random<double>(n, 2), m = random<double>(n, 3, 0.1);
+    Vec<double> v = random<double>(n, 4, 0.1), want(n);
+    for (double &x : v) x = x * x;
+    const double lr = 0.3, b1 = 0.8, b2 = 0.7, eps = 0.4, decay = 0.2, c1 = 0.6, c2 = 0.35, scale = 0.9;
+    for (int64_t i = 0; i < n; i++) {
+      const double G = g[i] * scale, m1 = b1 * m[i] + (1 - b1) * G, v1 = b2 * v[i] + (1 - b2) * G * G;
+      want[i] = p[i] - lr * decay * p[i] - lr * (m1 / c1) / (std::sqrt(v1 / c2) + eps);
+    }
+    Vec<double> got = p, m1 = m, v1 = v;
+    plain::adamw_update(got.data(), g.data(), m1.data(), v1.data(), n, {lr, b1, b2, eps, decay, c1, c2, scale});
+    close("p", got, want, 1e-15);
   });
   check::test("sum of squares: chunks of 65,536, 32 lanes, ascending, in double", [] {
     for (int64_t n : {0, 1, 31, 33, 65535, 65536, 65537, 2 * 65536 + 77}) {

@@ -1,7 +1,8 @@
 #!/bin/sh
 # run.sh OUT essential|all: every test program OUT/test_*, then whole runs (runs.sh); with all, also the larger sizes of
 # test_bits, other compilers and instruction sets (in runs.sh) and deliberate slips (mutations.sh).
-# Prints what failed and one line for each; everything is in OUT/log. The last line is `N passed, N failed[, N skipped]`.
+# Prints what failed and one line for each; everything is in OUT/log. The last line is `N passed, N failed` or
+# `N passed, N failed, N skipped`.
 # Exit code 1 if anything failed or crashed, 2 for wrong arguments.
 here=$(cd "$(dirname "$0")" && pwd)
 out=$1 mode=$2
@@ -33,8 +34,9 @@ one() {
     tail -n 15 "$log" | sed 's/^/    /'
   elif [ "$f" -ne 0 ]; then
     # the lines of a failure stand before its name
-    awk '/^  (ok|skip)/ {text = ""; next} /^  FAIL/ {printf "%s%s\n", text, $0; text = ""; next} {text = text $0 "\n"}' "$log" |
-      head -n 60
+    awk '/^  (ok|skip)/ { text = ""; next }
+      /^  FAIL/ { printf "%s%s\n", text, $0; text = ""; next }
+      { text = text $0 "\n" }' "$log" | head -n 60
   fi
   grep '^  skip' "$log"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))

@@ -93,38 +93,52 @@ struct Product {
   int64_t ldc;
   int columns;
 };
-template <int M, int V, bool TA> NOINLINE void product_tile(const Product &p) {
-  constexpr int W = V * VL;
-  alignas(64) float edge[M * W];
-  const bool part = p.columns < W;
-  float *c = part ? edge : p.c;
-  const int64_t ldc = part ? W : p.ldc, lda = p.lda;
-  if (part && !p.fresh)
-    for (int r = 0; r < M; r++)
-      for (int j = 0; j < W; j++) edge[r * W + j] = j < p.columns ? p.c[r * p.ldc + j] : 0;
-  Acc<M, V> t;
-  const bool fresh = p.fresh;
-  each(t, [&](int r, int v, vec &x) { x = fresh ? splat(0.f) : load(c + r * ldc + v * VL); });
+// The chains of a tile, from t as it comes in
+template <bool TA, int M, int V> INLINE void product_chains(Acc<M, V> &t, const Product &p) {
   const float *a = p.a, *b = p.b;
+  const int64_t n = p.n, lda = p.lda;
   int64_t k = 0;
-  const int64_t n = p.n;
   if (TA && p.diagonal) {
     UNROLL for (int s = 0; s < M - 1; s++) step(t, a + s * lda, 1, b + s * TW, 0, s);
     k = M - 1;
   }
-  for (; k < n; k++) step(t, TA ? a + k * lda : a + k, TA ? 1 : lda, b + k * TW);
-  if (!TA && p.diagonal) UNROLL for (int s = 1; s < M; s++) step(t, a + n + s - 1, lda, b + (n + s - 1) * TW, s);
+  a += TA ? k * lda : k, b += k * TW;
+  for (; k < n; k++, a += TA ? lda : 1, b += TW) step(t, a, TA ? 1 : lda, b);
+  if (!TA && p.diagonal) UNROLL for (int s = 1; s < M; s++) step(t, a + s - 1, lda, b + (s - 1) * TW, s);
+}
+template <int M, bool TA> NOINLINE void product_tile(const Product &p) {  // TW columns
+  Acc<M, TV> t;
+  if (p.fresh) each(t, [](int, int, vec &x) { x = splat(0.f); });
+  else each(t, [&](int r, int v, vec &x) { x = load(p.c + r * p.ldc + v * VL); });
+  product_chains<TA>(t, p);
+  float *const c = p.c;
+  const int64_t ldc = p.ldc;
   each(t, [&](int r, int v, vec &x) { store(c + r * ldc + v * VL, x); });
-  if (part)
-    for (int r = 0; r < M; r++) std::copy_n(edge + r * W, p.columns, p.c + r * p.ldc);
+}
+template <int M, int V, bool TA> NOINLINE void product_part(const Product &p) {  // fewer: on a whole copy
+  constexpr int W = V * VL;
+  alignas(64) float edge[M * W] = {};
+  if (!p.fresh)
+    for (int r = 0; r < M; r++) std::copy_n(p.c + r * p.ldc, p.columns, edge + r * W);
+  Acc<M, V> t;
+  each(t, [&](int r, int v, vec &x) { x = load(edge + r * W + v * VL); });
+  product_chains<TA>(t, p);
+  each(t, [&](int r, int v, vec &x) { store(edge + r * W + v * VL, x); });
+  for (int r = 0; r < M; r++) std::copy_n(edge + r * W, p.columns, p.c + r * p.ldc);
+}
+template <bool TA, int... I> INLINE void product_rows(int rows, const Product &p, std::integer_sequence<int, I...>) {
+  typedef void (*Function)(const Product &);
+  static constexpr Function table[] = {product_tile<I + 1, TA>...};
+  table[rows - 1](p);
 }
 // A product over all HS columns; b: panels of TW columns, `panel` floats apart
-template <bool TA> void products(int rows, Product p, int64_t panel, int64_t HS) {
-  float *c = p.c;
-  for (int64_t d = 0; d < HS; d += TW, p.b += panel) {
-    p.c = c + d, p.columns = (int)std::min<int64_t>(TW, HS - d);
-    pick(rows, (p.columns + VL - 1) / VL, [&](auto M, auto V) { product_tile<M, V, TA>(p); });
-  }
+template <bool TA> INLINE void products(int rows, Product p, int64_t panel, int64_t HS) {
+  int64_t d = 0;
+  for (; d + TW <= HS; d += TW, p.b += panel, p.c += TW)
+    product_rows<TA>(rows, p, std::make_integer_sequence<int, MR>());
+  if (d == HS) return;
+  p.columns = (int)(HS - d);
+  pick(rows, (p.columns + VL - 1) / VL, [&](auto M, auto V) { product_part<M, V, TA>(p); });
 }
 
 // x[n][HS] into panels of TW columns, [n][TW], zero padded
