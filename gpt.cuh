@@ -9,155 +9,7 @@
 // Names: B sequences, T tokens, N = B*T, C channels, NH heads, HS = C/NH, L layers, H hidden, V vocabulary; d-
 // before a name: the gradient of the loss with respect to it.
 #pragma once
-#include "backend.cuh"
-#include "layers/random.cuh"
-#include "layers/tensors.cuh"
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <vector>
-
-struct Config {
-  std::string router = "prenorm";
-  int64_t L = 4, C = 128, NH = 4, T = 128, V = 0;
-  double eps = 1e-12, layerscale_init = 0.1;
-  int64_t HS() const { return C / NH; }
-  int64_t H() const { return round_up(divide_up(8 * C, 3), 32); }
-  int64_t M() const { return 2 * L; }
-  int64_t ld_logits() const { return round_up(V, 16); }  // the vocabulary, padded: 64-byte rows
-  // FLOPs of one training step per token: 6 x parameters of the matrix products + 6 L C T (causal attention, half of T)
-  double flops_per_token(int64_t tokens) const {
-    return 6. * ((double)L * (4. * C * C + 3. * C * H()) + (double)V * C) + 6. * L * C * tokens;
-  }
-};
-
-// ---------------------------------------------------------------------------------------------------------------------
-// The table. Its order is the order of tensors in checkpoints and of the gradient norm.
-
-inline TensorTable tensor_table(const Config &c) {
-  TensorTable t;
-  const double std = 0.02, out = 0.02 / exact::sqrt(2. * (double)c.L);
-  t.add("embed", c.V, c.C, Init::normal, std, true);
-  for (int64_t l = 0; l < c.L; l++) {
-    const std::string layer = format("layer.%d.", (int)l);
-    t.add(layer + "attn.norm", c.C, 1, Init::constant, 1, false);
-    t.add(layer + "attn.qkv", 3 * c.C, c.C, Init::normal, std, true);
-    t.add(layer + "attn.proj", c.C, c.C, Init::normal, out, true);
-    t.add(layer + "mlp.norm", c.C, 1, Init::constant, 1, false);
-    t.add(layer + "mlp.gateup", 2 * c.H(), c.C, Init::normal, std, true);
-    t.add(layer + "mlp.down", c.C, c.H(), Init::normal, out, true);
-  }
-  t.add("final.norm", c.C, 1, Init::constant, 1, false);
-  t.add("head", c.V, c.C, Init::normal, std, true);
-  for (int64_t j = 0; j < c.M(); j++) {
-    if (c.router == "rezero") t.add(format("router.%d.a", (int)j), 1, 1, Init::constant, 0, false, true);
-    if (c.router == "layerscale")
-      t.add(format("router.%d.l", (int)j), c.C, 1, Init::constant, c.layerscale_init, false, true);
-  }
-  return t;
-}
-
-// A flat buffer (parameters, gradients, moments) under the table's names. Rows of a layer are found by their place.
-template <class real> struct Weights {
-  struct Layer {
-    real *attn_norm, *qkv, *proj, *mlp_norm, *gateup, *down;
-  };
-  real *embed, *final_norm, *head;
-  std::vector<Layer> layer;
-  std::vector<real *> router;  // the rows a router added, in table order
-  Weights() = default;
-  Weights(const TensorTable &t, real *flat, int64_t L) {
-    size_t i = 0;
-    auto next = [&] { return flat + t.rows[i++].offset; };
-    embed = next();
-    for (int64_t l = 0; l < L; l++) {
-      Layer x;
-      for (real **p : {&x.attn_norm, &x.qkv, &x.proj, &x.mlp_norm, &x.gateup, &x.down}) *p = next();
-      layer.push_back(x);
-    }
-    final_norm = next(), head = next();
-    while (i < t.rows.size()) router.push_back(next());
-  }
-};
-
-// What a pass works on: B sequences of T tokens, the gradients it adds to, and the earlier levels of the counter
-template <class real> struct Pass {
-  int64_t B, T;
-  Weights<real> grads;
-  exact::Carry carry;
-  int64_t N() const { return B * T; }
-};
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Routers: where a sublayer reads its input and writes its update. Call order in a pass:
-//   forward    e = embedding() is filled;  per j ascending: read(j), update(j) is filled, write(j);  read_final()
-//   backward   read_final_backward(dout);  per j descending: du = write_backward(j), read_backward(j, dh);  then
-//              embedding_backward()
-// All pointers are (N,C). input(j) is the h that read(j) gave, kept for backward.
-
-template <class real> struct Router {
-  virtual ~Router() = default;
-  virtual void carve(Arena<real> &arena, int64_t N) = 0;  // takes its activations; called with a counting arena first
-  virtual real *embedding() = 0;
-  virtual const real *read(int64_t j) = 0;
-  virtual real *update(int64_t j) = 0;
-  virtual void write(int64_t j, const Pass<real> &pass) = 0;
-  virtual const real *read_final() = 0;
-  virtual const real *input(int64_t j) = 0;
-  virtual void read_final_backward(const real *dout, const Pass<real> &pass) = 0;
-  virtual const real *write_backward(int64_t j, const Pass<real> &pass) = 0;
-  virtual void read_backward(int64_t j, const real *dh, const Pass<real> &pass) = 0;
-  virtual const real *embedding_backward() = 0;
-};
-
-// The stream methods: x_0 = e, h_j = x_j, out = x_M. Keeps every x_j, and u_j where a scale needs it.
-template <class real> struct StreamRouter : Router<real> {
-  const Config &c;
-  const Weights<real> &w;
-  enum Kind { prenorm, rezero, layerscale } kind;
-  std::vector<real *> x, u;
-  real *dx = nullptr, *du = nullptr;
-  StreamRouter(const Config &c, const Weights<real> &w)
-      : c(c),
-        w(w),
-        kind(c.router == "rezero"       ? rezero
-             : c.router == "layerscale" ? layerscale
-                                        : prenorm) {}
-  void carve(Arena<real> &arena, int64_t N) override {
-    x.clear(), u.clear();
-    for (int64_t j = 0; j <= c.M(); j++) x.push_back(arena.take(N * c.C));
-    for (int64_t j = 0; j < c.M(); j++) u.push_back(j && kind == prenorm ? u[0] : arena.take(N * c.C));
-    dx = arena.take(N * c.C);
-    du = kind == prenorm ? dx : arena.take(N * c.C);
-  }
-  real *embedding() override { return x[0]; }
-  const real *read(int64_t j) override { return x[j]; }
-  const real *input(int64_t j) override { return x[j]; }
-  real *update(int64_t j) override { return u[j]; }
-  const real *read_final() override { return x[c.M()]; }
-  void write(int64_t j, const Pass<real> &p) override {
-    if (kind == prenorm) device::residual_forward(x[j + 1], x[j], u[j], p.N() * c.C);
-    if (kind == rezero) device::rezero_forward(x[j + 1], x[j], u[j], w.router[j], p.N(), c.C);
-    if (kind == layerscale) device::layerscale_forward(x[j + 1], x[j], u[j], w.router[j], p.N(), c.C);
-  }
-  void read_final_backward(const real *dout, const Pass<real> &p) override {
-    memcpy(dx, dout, p.N() * c.C * sizeof(real));
-  }
-  const real *write_backward(int64_t j, const Pass<real> &p) override {
-    if (kind == rezero) device::rezero_backward(du, p.grads.router[j], dx, u[j], w.router[j], p.B, p.T, c.C, p.carry);
-    if (kind == layerscale)
-      device::layerscale_backward(du, p.grads.router[j], dx, u[j], w.router[j], p.B, p.T, c.C, p.carry);
-    return du;
-  }
-  void read_backward(int64_t, const real *dh, const Pass<real> &p) override {
-    device::residual_forward(dx, dx, dh, p.N() * c.C);
-  }
-  const real *embedding_backward() override { return dx; }
-};
-
-template <class real> std::unique_ptr<Router<real>> make_router(const Config &c, const Weights<real> &w) {
-  return std::make_unique<StreamRouter<real>>(c, w);
-}
+#include "routers.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Activations of one pass. Kept for backward per layer: qkv, the heads' output, softmax maxima and inverse sums, gate
@@ -231,7 +83,7 @@ template <class real> struct GPT {
   }
   GPT(const GPT &) = delete;
   void carve(Arena<real> &arena) {
-    router->carve(arena, sizes.B * c.T);
+    router->carve(arena, sizes.B * c.T, sizes.training);
     a.carve(arena, c, sizes.B * c.T, sizes.training);
   }
 
@@ -239,7 +91,7 @@ template <class real> struct GPT {
     const TensorTable table = tensor_table(c);
     const Weights<real> none(table, nullptr, c.L);
     Arena<real> arena;
-    make_router<real>(c, none)->carve(arena, s.B * c.T);
+    make_router<real>(c, none)->carve(arena, s.B * c.T, s.training);
     Activations<real>().carve(arena, c, s.B * c.T, s.training);
     const int64_t size = sizeof(real), flat = table.floats * size;
     MemoryPlan plan;
@@ -284,26 +136,27 @@ template <class real> struct GPT {
     device::swiglu_forward(a.hidden, x.gateup, N, H);
     device::matmul_forward(u, C, a.hidden, p.down, N, H, C);
   }
-  void head(int64_t N) {
-    device::rmsnorm_forward(a.normed, a.rstd[c.M()], router->read_final(), w.final_norm, N, c.C, c.eps);
+  void head(const Pass<real> &pass) {
+    const int64_t N = pass.N();
+    device::rmsnorm_forward(a.normed, a.rstd[c.M()], router->read_final(pass), w.final_norm, N, c.C, c.eps);
     device::matmul_forward(a.logits, c.ld_logits(), a.normed, w.head, N, c.C, c.V);
   }
   void forward(const int32_t *tokens, int64_t B, int64_t T) {
     const Pass<real> pass{B, T, {}, {}};
     device::embedding_forward(router->embedding(), w.embed, tokens, pass.N(), c.C);
     for (int64_t j = 0; j < c.M(); j++) {
-      const real *h = router->read(j);
+      const real *h = router->read(j, pass);
       if (j % 2 == 0)
         attention_sublayer(j / 2, h, router->update(j), B, T);
       else
         mlp_sublayer(j / 2, h, router->update(j), pass.N());
       router->write(j, pass);
     }
-    head(pass.N());
+    head(pass);
   }
 
   // ---- backward, from dlogits in a.logits to every gradient of the pass
-  void attention_sublayer_backward(int64_t l, const real *h, const real *du, const Pass<real> &pass) {
+  void attention_sublayer_backward(int64_t l, real *dh, const real *h, const real *du, const Pass<real> &pass) {
     const auto &x = a.layer[l];
     const auto &p = w.layer[l], &g = pass.grads.layer[l];
     const int64_t B = pass.B, T = pass.T, N = B * T, C = c.C;
@@ -314,9 +167,9 @@ template <class real> struct GPT {
     device::rmsnorm_apply(a.normed, h, a.rstd[2 * l], p.attn_norm, N, C);
     device::matmul_backward_dweight(g.qkv, a.dqkv, 3 * C, a.normed, B, T, C, 3 * C, pass.carry);
     device::matmul_backward_dinp(a.dnormed, a.dqkv, 3 * C, p.qkv, N, C, 3 * C);
-    device::rmsnorm_backward(a.dnormed, g.attn_norm, a.dnormed, h, a.rstd[2 * l], p.attn_norm, B, T, C, pass.carry);
+    device::rmsnorm_backward(dh, g.attn_norm, a.dnormed, h, a.rstd[2 * l], p.attn_norm, B, T, C, pass.carry);
   }
-  void mlp_sublayer_backward(int64_t l, const real *h, const real *du, const Pass<real> &pass) {
+  void mlp_sublayer_backward(int64_t l, real *dh, const real *h, const real *du, const Pass<real> &pass) {
     const auto &x = a.layer[l];
     const auto &p = w.layer[l], &g = pass.grads.layer[l];
     const int64_t B = pass.B, T = pass.T, N = B * T, C = c.C, H = c.H();
@@ -327,24 +180,24 @@ template <class real> struct GPT {
     device::rmsnorm_apply(a.normed, h, a.rstd[2 * l + 1], p.mlp_norm, N, C);
     device::matmul_backward_dweight(g.gateup, x.gateup, 2 * H, a.normed, B, T, C, 2 * H, pass.carry);
     device::matmul_backward_dinp(a.dnormed, x.gateup, 2 * H, p.gateup, N, C, 2 * H);
-    device::rmsnorm_backward(a.dnormed, g.mlp_norm, a.dnormed, h, a.rstd[2 * l + 1], p.mlp_norm, B, T, C, pass.carry);
+    device::rmsnorm_backward(dh, g.mlp_norm, a.dnormed, h, a.rstd[2 * l + 1], p.mlp_norm, B, T, C, pass.carry);
   }
   void backward(const int32_t *tokens, const Pass<real> &pass) {
     const int64_t N = pass.N(), ld = c.ld_logits();
     device::matmul_backward_dweight(pass.grads.head, a.logits, ld, a.normed, pass.B, pass.T, c.C, c.V, pass.carry);
     device::matmul_backward_dinp(a.dnormed, a.logits, ld, w.head, N, c.C, c.V);
-    device::rmsnorm_backward(a.dnormed, pass.grads.final_norm, a.dnormed, router->read_final(), a.rstd[c.M()],
+    device::rmsnorm_backward(router->doutput(), pass.grads.final_norm, a.dnormed, router->output(), a.rstd[c.M()],
                              w.final_norm, pass.B, pass.T, c.C, pass.carry);
-    router->read_final_backward(a.dnormed, pass);
+    router->read_final_backward(pass);
     for (int64_t j = c.M() - 1; j >= 0; j--) {
       const real *du = router->write_backward(j, pass);
       if (j % 2 == 0)
-        attention_sublayer_backward(j / 2, router->input(j), du, pass);
+        attention_sublayer_backward(j / 2, router->dinput(j, pass), router->input(j), du, pass);
       else
-        mlp_sublayer_backward(j / 2, router->input(j), du, pass);
-      router->read_backward(j, a.dnormed, pass);
+        mlp_sublayer_backward(j / 2, router->dinput(j, pass), router->input(j), du, pass);
+      router->read_backward(j, pass);
     }
-    device::embedding_backward(pass.grads.embed, router->embedding_backward(), tokens, pass.B, pass.T, c.V, c.C,
+    device::embedding_backward(pass.grads.embed, router->embedding_backward(pass), tokens, pass.B, pass.T, c.V, c.C,
                                pass.carry);
   }
 
@@ -390,6 +243,9 @@ template <class real> struct GPT {
     count_losses(losses, B, T);
   }
 
+  // Once, when the gradients of all passes (and ranks) are summed, before the norm
+  void finish_gradients() { router->finish(Weights<real>(table, grads.data, c.L)); }
+
   double gradient_norm() {
     double sum = 0;
     squares.clear();
@@ -433,14 +289,14 @@ template <class real> struct Decoder {
     Router<real> &router = *model.router;
     device::embedding_forward(router.embedding(), model.w.embed, &token, 1, c.C);
     for (int64_t j = 0; j < c.M(); j++) {
-      const real *h = router.read(j);
+      const real *h = router.read(j, pass);
       if (j % 2 == 0)
         attention(j / 2, h, router.update(j));
       else
         model.mlp_sublayer(j / 2, h, router.update(j), 1);
       router.write(j, pass);
     }
-    model.head(1);
+    model.head(pass);
     t++;
     return model.a.logits;
   }

@@ -227,6 +227,7 @@ struct Loop {
     runtime::StepInfo info;
     info.step = step + 1, info.lr = runtime::learning_rate(schedule, step);
     info.loss = model.gradients(inputs.data(), targets.data(), o.batch, T, count) / (double)count;
+    model.finish_gradients();
     info.norm = model.gradient_norm();
     const Tensor *bad = model.first_not_finite();
     if (bad || !(info.loss < HUGE_VAL))

@@ -10,6 +10,8 @@ Run:    python3 dev/torch_reference.py goldens
             trains from that checkpoint on the same batches and compares the losses step by step; exit 1 if they part
         python3 dev/torch_reference.py selftest
             known values of the random generator, and that every permutation is one
+        python3 dev/torch_reference.py routers
+            what must hold between the routers: same start, special cases, detail bases (figures of each; a minute)
 
 Nothing here is shared with the C++ code: same mathematics, written down a second time, gradients by autograd.
 Tensors and names are those of the checkpoints; shapes: B sequences, T tokens, C channels, NH heads, HS head size,
@@ -28,6 +30,7 @@ try:
     import torch
 except ImportError as missing:
     sys.exit(f"torch_reference.py: {missing}; install with: pip install numpy torch")
+from torch_routers import M64, Checks, Plan, Router, below, key_of, needed, philox, write_stream
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "golden")
 MATRICES = ("embed", "head", "qkv", "proj", "gateup", "down")  # what weight decay acts on
@@ -119,28 +122,19 @@ def cross_entropy(logits, targets):  # (B,T,V), (B,T) -> (B,T), nats
     return logits.logsumexp(-1) - logits.gather(-1, targets[..., None]).squeeze(-1)
 
 
-def write_stream(x, u, j, params, router):
-    """The stream after sublayer j: x plus its update u."""
-    if router == "rezero":
-        return x + params[f"router.{j}.a"] * u
-    if router == "layerscale":
-        return x + params[f"router.{j}.l"] * u
-    return x + u
-
-
-def forward(params, tokens, config):
-    """tokens (B,T) -> logits (B,T,V)."""
-    router, eps, heads = config["router"], config["eps"], config["heads"]
-    x = params["embed"][tokens]
+def forward(params, tokens, config, record=None):
+    """tokens (B,T) -> logits (B,T,V); record: see Router."""
+    eps, heads = config["eps"], config["heads"]
+    router = Router(params, config, params["embed"][tokens], record)
     for layer in range(config["layers"]):
         name = f"layer.{layer}."
-        h = rmsnorm(x, params[name + "attn.norm"], eps)
+        h = rmsnorm(router.read(2 * layer), params[name + "attn.norm"], eps)
         h = attention(rope(linear(h, params[name + "attn.qkv"]), heads), heads)
-        x = write_stream(x, linear(h, params[name + "attn.proj"]), 2 * layer, params, router)
-        h = rmsnorm(x, params[name + "mlp.norm"], eps)
+        router.write(2 * layer, linear(h, params[name + "attn.proj"]))
+        h = rmsnorm(router.read(2 * layer + 1), params[name + "mlp.norm"], eps)
         h = swiglu(linear(h, params[name + "mlp.gateup"]))
-        x = write_stream(x, linear(h, params[name + "mlp.down"]), 2 * layer + 1, params, router)
-    return linear(rmsnorm(x, params["final.norm"], eps), params["head"])
+        router.write(2 * layer + 1, linear(h, params[name + "mlp.down"]))
+    return linear(rmsnorm(router.read_final(), params["final.norm"], eps), params["head"])
 
 
 def hidden_channels(C):
@@ -157,11 +151,7 @@ def shapes(config, V):
         table.update({name + "attn.norm": (C,), name + "attn.qkv": (3 * C, C), name + "attn.proj": (C, C),
                       name + "mlp.norm": (C,), name + "mlp.gateup": (2 * H, C), name + "mlp.down": (C, H)})
     table.update({"final.norm": (C,), "head": (V, C)})
-    row = {"prenorm": None, "rezero": ("a", (1,)), "layerscale": ("l", (C,))}.get(config["router"], ())
-    if row == ():
-        sys.exit(f"router {config['router']}: this script knows prenorm, rezero and layerscale")
-    if row:
-        table.update({f"router.{j}.{row[0]}": row[1] for j in range(2 * L)})
+    table.update(Plan(config).rows())
     return table
 
 
@@ -266,21 +256,53 @@ def golden_layers():
     return out, metadata
 
 
-def golden_model(router):
-    """One small model: parameters, logits, loss, all gradients, 20 steps of AdamW on a fixed batch."""
-    V, T, B, L, C = 11, 7, 3, 2, 12
+# The routers' goldens: a full block of 4 and a short last block of 2; details: every option away from its default;
+# deep, m10: more than 8 sublayers, in one block of 10 and a rest of 2
+MODELS = {"model_" + router: {"router": router} for router in
+          ("prenorm", "rezero", "layerscale", "attnres", "block", "delta", "delta-block")}
+MODELS.update({
+    "model_wav": {"router": "wav", "rho": 1.5},  # a rho that some tokens reach
+    "model_haares": {"router": "haares", "rho": 1.5},
+    "model_details": {"router": "block", "details": "phase,split,random,duplicate,learned", "final-read": "all",
+                      "key-eps": 1e-3, "wav-eps": 5e-2, "rho": 1.2, "router-lr": 0.7, "seed": 4},
+    "model_attnres_deep": {"router": "attnres", "layers": 6},
+    "model_wav_m10": {"router": "wav", "layers": 6, "block": 10}})
+
+
+def golden_model(changes):
+    """One small model: parameters, logits, loss, all gradients, 20 steps of AdamW on a fixed batch.
+
+    Of the routers that mix also, of every read j = 1 .. M-1 and final: h.j (B,T,C), weights.j (B,T,sources), of delta
+    y.j, the mix alone; `reads` of the metadata names the sources.
+    """
+    V, T, B, L, C, router = 11, 7, 3, 2, 12, changes["router"]
     config = {"router": router, "layers": L, "channels": C, "heads": 2, "context": T, "eps": 1e-5, "batch": B,
               "steps": 20, "lr": 3e-3, "min-lr": 3e-4, "warmup": 5, "schedule": "cosine", "weight-decay": 0.1,
               "beta1": 0.9, "beta2": 0.95, "adam-eps": 1e-8, "router-lr": 1.0,
               "clip": 1.5 if router == "layerscale" else 0.5}  # 1.5: some steps are clipped, some are not
+    plan, record = Plan(config), {}
+    if not plan.stream:
+        config.update({"layers": 3, "block": 4, "details": "auto", "final-read": "c", "rho": 2.0, "beta": -2.0,
+                       "fixed-beta": False, "wav-eps": 1e-6, "key-eps": 1e-12, "seed": 1, "clip": 2.5, **changes})
+        plan = Plan(config)
     params = {}
     for name, shape in shapes(config, V).items():
         x = torch.randn(shape, dtype=torch.float64)
-        kind = name.split(".")[-1]
-        params[name] = 1 + 0.2 * x if kind == "norm" else 0.5 + 0.3 * x if kind in "al" else 0.3 * x
+        if name.startswith("router."):
+            params[name] = plan.random(name, x)
+        else:
+            params[name] = 1 + 0.2 * x if name.endswith("norm") else 0.3 * x
     out = {"p." + name: x for name, x in params.items()}
     tokens, targets = torch.randint(0, V, (B, T)), torch.randint(0, V, (B, T))
-    out["logits"] = forward(params, tokens, config)
+    out["logits"] = forward(params, tokens, config, record)
+    metadata = {"config": json.dumps(config), "V": str(V)}
+    if not plan.stream:
+        metadata["reads"] = record.pop("reads")
+        record.pop("h.0")
+        out.update(record)
+    if plan.details:
+        metadata["coefs"] = json.dumps({f"{kind}{b}": plan.coefs(kind, b) for kind in plan.details
+                                        if kind != "learned" for b in range(plan.count())})
 
     m = {name: torch.zeros_like(x) for name, x in params.items()}
     v = {name: torch.zeros_like(x) for name, x in params.items()}
@@ -296,14 +318,15 @@ def golden_model(router):
     out["lrs"] = torch.tensor([learning_rate(s, config) for s in range(config["steps"])], dtype=torch.float64)
     out.update({"q." + name: x for name, x in params.items()})
     out["tokens"], out["targets"] = tokens.int(), targets.int()
-    print(f"  {router}: loss {losses[0]:.6f} -> {losses[-1]:.6f}, gradient norm {norms[0]:.4f} -> {norms[-1]:.4f}")
-    return out, {"config": json.dumps(config), "V": str(V)}
+    clipped = sum(norm > config["clip"] for norm in norms)
+    print(f"  {router}: loss {losses[0]:.6f} -> {losses[-1]:.6f}, gradient norm {norms[0]:.4f} -> {norms[-1]:.4f}, "
+          f"{clipped} of {len(norms)} steps clipped")
+    return out, metadata
 
 
 def goldens(_):
     files = {"layers": golden_layers}
-    files.update({f"model_{router}": lambda router=router: golden_model(router)
-                  for router in ("prenorm", "rezero", "layerscale")})
+    files.update({name: lambda changes=changes: golden_model(changes) for name, changes in MODELS.items()})
     os.makedirs(GOLDEN, exist_ok=True)
     total = 0
     for seed, (name, make) in enumerate(files.items()):
@@ -318,39 +341,7 @@ def goldens(_):
     print(f"total {total} bytes")
 
 
-# ---- random numbers: Philox4x32-10 (Salmon et al. 2011), written from the paper -----------------------------------
-
-M32, M64 = (1 << 32) - 1, (1 << 64) - 1
-
-
-def philox(key, counter, stream=0):
-    """key, counter, stream: 64 bits each. Returns four 32-bit words."""
-    words = [counter & M32, counter >> 32 & M32, stream & M32, stream >> 32 & M32]
-    keys = [key & M32, key >> 32 & M32]
-    for _ in range(10):
-        even, odd = words[0] * 0xD2511F53, words[2] * 0xCD9E8D57
-        words = [(odd >> 32) ^ words[1] ^ keys[0], odd & M32, (even >> 32) ^ words[3] ^ keys[1], even & M32]
-        keys = [(keys[0] + 0x9E3779B9) & M32, (keys[1] + 0xBB67AE85) & M32]
-    return words
-
-
-def key_of(seed, name):
-    """The key of one purpose: FNV-1a of the name, mixed with the seed."""
-    value = 0xCBF29CE484222325
-    for byte in name.encode():
-        value = (value ^ byte) * 0x100000001B3 & M64
-    words = philox(seed & M64, value)
-    return words[1] << 32 | words[0]
-
-
-def uniform(key, i):  # [0, 1), 53 bits
-    words = philox(key, i)
-    return ((words[0] << 32 | words[1]) >> 11) / 2.0 ** 53
-
-
-def below(key, i, n):  # 0..n-1
-    return min(int(uniform(key, i) * float(n)), n - 1)
-
+# ---- random numbers ------------------------------------------------------------------------------------------------
 
 def permute(key, i, n):
     """Place of i in a permutation of 0..n-1: four Feistel rounds on 2 x half bits, walked until below n."""
@@ -435,7 +426,7 @@ def load_checkpoint(path, dtype):
     if "config" not in metadata:
         sys.exit(f"{path}: the metadata have no 'config'; expected a checkpoint of train_gpt")
     config = json.loads(metadata["config"])
-    missing = [key for key in NEEDED if key not in config]
+    missing = [key for key in NEEDED + (needed(config) if "router" in config else []) if key not in config]
     if missing:
         sys.exit(f"{path}: the configuration lacks {', '.join(missing)}")
     params, m, v = {}, {}, {}
@@ -550,6 +541,7 @@ def main():
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("goldens").set_defaults(run=goldens)
     commands.add_parser("selftest").set_defaults(run=selftest)
+    commands.add_parser("routers").set_defaults(run=lambda _: sys.exit(Checks(forward, shapes).all()))
 
     for name, run in (("loss", loss), ("follow", follow)):
         command = commands.add_parser(name)

@@ -4,7 +4,7 @@
 #include "device.cuh"
 #include <vector>
 
-enum class Init { normal, constant };
+enum class Init { normal, constant, split };  // split: +value in the first half, -value after
 
 struct Tensor {
   std::string name;

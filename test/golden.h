@@ -7,7 +7,8 @@
 
 struct Golden {
   runtime::SafetensorsFile file;
-  explicit Golden(const std::string &name) : file("test/golden/" + name + ".safetensors") {}
+  explicit Golden(const std::string &name)
+      : file("test/golden/" + name + ".safetensors") {}
 
   const runtime::TensorView &view(const std::string &name, const char *dtype) const {
     const runtime::TensorView *t = file.find(name);

@@ -192,11 +192,24 @@ template <class real> void lane_sums(const char *name) {
 // ---- the counter
 
 const char *const TREES[18] = {  // sequences a, b, c, ...
-    "", "a", "(ab)", "((ab)c)", "((ab)(cd))", "(((ab)(cd))e)", "(((ab)(cd))(ef))", "(((ab)(cd))((ef)g))",
-    "(((ab)(cd))((ef)(gh)))", "((((ab)(cd))((ef)(gh)))i)", "((((ab)(cd))((ef)(gh)))(ij))",
-    "((((ab)(cd))((ef)(gh)))((ij)k))", "((((ab)(cd))((ef)(gh)))((ij)(kl)))", "((((ab)(cd))((ef)(gh)))(((ij)(kl))m))",
-    "((((ab)(cd))((ef)(gh)))(((ij)(kl))(mn)))", "((((ab)(cd))((ef)(gh)))(((ij)(kl))((mn)o)))",
-    "((((ab)(cd))((ef)(gh)))(((ij)(kl))((mn)(op))))", "(((((ab)(cd))((ef)(gh)))(((ij)(kl))((mn)(op))))q)"};
+    "",
+    "a",
+    "(ab)",
+    "((ab)c)",
+    "((ab)(cd))",
+    "(((ab)(cd))e)",
+    "(((ab)(cd))(ef))",
+    "(((ab)(cd))((ef)g))",
+    "(((ab)(cd))((ef)(gh)))",
+    "((((ab)(cd))((ef)(gh)))i)",
+    "((((ab)(cd))((ef)(gh)))(ij))",
+    "((((ab)(cd))((ef)(gh)))((ij)k))",
+    "((((ab)(cd))((ef)(gh)))((ij)(kl)))",
+    "((((ab)(cd))((ef)(gh)))(((ij)(kl))m))",
+    "((((ab)(cd))((ef)(gh)))(((ij)(kl))(mn)))",
+    "((((ab)(cd))((ef)(gh)))(((ij)(kl))((mn)o)))",
+    "((((ab)(cd))((ef)(gh)))(((ij)(kl))((mn)(op))))",
+    "(((((ab)(cd))((ef)(gh)))(((ij)(kl))((mn)(op))))q)"};
 
 template <class real> real evaluate(const char *&tree, const real *x) {
   if (*tree != '(') return x[*tree++ - 'a'];
@@ -209,8 +222,10 @@ template <class real> real evaluate(const char *&tree, const real *x) {
 // An item that writes down what was added to what
 struct Words {
   std::string text;
-  Words(int zero = 0) : text(zero ? "?" : "") {}
-  Words(const char *s) : text(s) {}
+  Words(int zero = 0)
+      : text(zero ? "?" : "") {}
+  Words(const char *s)
+      : text(s) {}
 };
 static Words operator+(const Words &a, const Words &b) { return ("(" + a.text + b.text + ")").c_str(); }
 
@@ -267,7 +282,10 @@ static void counters() {
 
 static void random_numbers() {
   check::test("Philox4x32-10: the published vectors of Random123", [] {
-    const struct { uint64_t key, counter, stream; uint32_t want[4]; } vectors[] = {
+    const struct {
+      uint64_t key, counter, stream;
+      uint32_t want[4];
+    } vectors[] = {
         {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {~0ull, ~0ull, ~0ull, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
         {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
@@ -334,9 +352,8 @@ static void pinned() {
     floats_between(-0.f, -90.f, 101, [&](float x) { h.add(exact::exp_neg(x)); });
     floats_between(-.25f, -.36f, 1, [&](float x) { h.add(exact::exp_neg(x)); });
   });
-  pin("pinned: log in float", 0x250223b532570c94, [](Hash &h) {
-    floats_between(0x1p-149f, 3.4e38f, 1009, [&](float x) { h.add(exact::log(x)); });
-  });
+  pin("pinned: log in float", 0x250223b532570c94,
+      [](Hash &h) { floats_between(0x1p-149f, 3.4e38f, 1009, [&](float x) { h.add(exact::log(x)); }); });
   pin("pinned: sigmoid in float", 0x9b6ba44d28b3eccd, [](Hash &h) {
     for (float sign : {1.f, -1.f})
       floats_between(0x1p-20f, 90.f, 1009, [&](float x) { h.add(exact::sigmoid(sign * x)); });

@@ -15,7 +15,11 @@ const char *const METHODS[] = {"prenorm", "rezero", "layerscale"};
 struct Batch {
   int64_t B, T;
   std::vector<int32_t> inputs, targets;
-  Batch(int64_t B, int64_t T, int64_t V, uint64_t seed) : B(B), T(T), inputs(B * T), targets(B * T) {
+  Batch(int64_t B, int64_t T, int64_t V, uint64_t seed)
+      : B(B),
+        T(T),
+        inputs(B * T),
+        targets(B * T) {
     for (int64_t i = 0; i < B * T; i++)
       inputs[i] = (int32_t)rng::below(seed, i, V), targets[i] = (int32_t)rng::below(seed + 1, i, V);
   }
@@ -71,7 +75,8 @@ struct GoldenModel {
   }
   int64_t whole(const char *key) const { return (int64_t)number(key); }
 
-  explicit GoldenModel(const std::string &router) : golden("model_" + router) {
+  explicit GoldenModel(const std::string &router)
+      : golden("model_" + router) {
     config = json::parse(golden.file.text("config"), golden.file.path);
     that(config.find("router") && config.find("router")->text == router, "the file is of router %s", router.c_str());
     c.router = router, c.L = whole("layers"), c.C = whole("channels"), c.NH = whole("heads"), c.T = whole("context");
@@ -303,6 +308,32 @@ static void construction() {
       that(t.decay == (t.cols > 1), "%s: decay", t.name.c_str());
       that(t.router == (t.name.compare(0, 7, "router.") == 0), "%s: router", t.name.c_str());
     }
+  });
+  check::test("sum of the losses: a chain per sequence, then the counter, in double", [] {
+    GPT<float> model(small("prenorm"), Sizes{5, 1, false});
+    const int64_t T = 6;
+    int other_chain = 0, other_tree = 0;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+      double s[5], straight = 0, back[5];
+      for (int64_t b = 0; b < 5; b++) {
+        s[b] = back[b] = 0;
+        for (int64_t t = 0; t < T; t++) {  // sizes so different that a double cannot hold the sum
+          const int64_t i = b * T + t;
+          model.a.losses[i] = (float)std::ldexp(1 + rng::uniform(seed, i), (int)rng::below(seed + 99, i, 40));
+          s[b] = s[b] + (double)model.a.losses[i], straight = straight + (double)model.a.losses[i];
+        }
+        for (int64_t t = T - 1; t >= 0; t--) back[b] = back[b] + (double)model.a.losses[b * T + t];
+      }
+      const double want = ((s[0] + s[1]) + (s[2] + s[3])) + s[4];
+      other_tree += straight != want, other_chain += ((back[0] + back[1]) + (back[2] + back[3])) + back[4] != want;
+      exact::Counter<double> counter;
+      model.count_losses(counter, 3, T);
+      for (int64_t i = 0; i < 2 * T; i++) model.a.losses[i] = model.a.losses[3 * T + i];
+      model.count_losses(counter, 2, T);
+      const double got = counter.finish();
+      check::same_bits("sum", &got, &want, 1);
+    }
+    that(other_chain > 1 && other_tree > 1, "the numbers should tell orders apart: %d, %d", other_chain, other_tree);
   });
   check::test("a gradient that is not finite is found by name", [] {
     GPT<float> model(small("rezero"), Sizes{1, 1, true});
