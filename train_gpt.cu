@@ -32,6 +32,8 @@ static Config config_of(const Options &o, int vocabulary) {
   Config c;
   c.router = o.router, c.L = o.layers, c.C = o.channels, c.NH = o.heads, c.T = o.context, c.V = vocabulary;
   c.eps = o.eps, c.layerscale_init = o.layerscale_init;
+  c.block = o.block, c.details = runtime::effective_details(o), c.rho = o.rho, c.beta = o.beta, c.wav_eps = o.wav_eps;
+  c.key_eps = o.key_eps, c.fixed_beta = o.fixed_beta, c.final_all = o.final_read == "all", c.seed = (uint64_t)o.seed;
   return c;
 }
 

@@ -266,7 +266,8 @@ MODELS.update({
     "model_details": {"router": "block", "details": "phase,split,random,duplicate,learned", "final-read": "all",
                       "key-eps": 1e-3, "wav-eps": 5e-2, "rho": 1.2, "router-lr": 0.7, "seed": 4},
     "model_attnres_deep": {"router": "attnres", "layers": 6},
-    "model_wav_m10": {"router": "wav", "layers": 6, "block": 10}})
+    "model_wav_m10": {"router": "wav", "layers": 6, "block": 10},
+    "model_learned": {"router": "block", "details": "learned,duplicate", "fixed-beta": True, "beta": -0.7}})
 
 
 def golden_model(changes):

@@ -23,6 +23,10 @@ struct Options {
   std::string router = "prenorm";
   int64_t layers = 4, channels = 128, heads = 4, context = 128;
   double eps = 1e-12, layerscale_init = 0;
+  std::string details = "auto", final_read = "c";
+  int64_t block = 8;
+  double rho = 2, beta = -2, wav_eps = 1e-6, key_eps = 1e-12;
+  bool fixed_beta = false;
   // training
   int64_t steps = 1000, batch = 8, micro_batch = 0, warmup = -1, seed = 1;
   double lr = 1e-3, min_lr = -1, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, adam_eps = 1e-8, clip = 1;
@@ -51,6 +55,17 @@ inline int64_t effective_micro_batch(const Options &o) {
 }
 inline double effective_layerscale_init(const Options &o) {  // by depth, as in CaiT (Touvron et al. 2021)
   return o.layerscale_init > 0 ? o.layerscale_init : o.layers <= 18 ? 0.1 : o.layers <= 24 ? 1e-5 : 1e-6;
+}
+// The details of a block by name: of the option, or what the router implies
+inline std::vector<std::string> effective_details(const Options &o) {
+  std::string text = o.details;
+  if (text == "auto") text = o.router == "wav" ? "phase,split" : o.router == "haares" ? "split" : "none";
+  std::vector<std::string> list;
+  for (size_t at = 0; text != "none" && at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    list.push_back(text.substr(at, end - at)), at = end + 1;
+  }
+  return list;
 }
 // "90/5/5" -> percentages of training, validation, test; false where the text is no such thing
 inline bool parse_split(const std::string &text, double percent[3]) {
@@ -144,8 +159,9 @@ inline std::vector<Option> make_option_table() {
   integer("data-seed", &O::data_seed, {0}, science, TRAIN | EVAL, "seed of the order and of the built-in stories");
 
   g = Group::model;
-  choice("router", &O::router, {"prenorm", "rezero", "layerscale"}, "METHOD", science, TRAIN,
-         "how sublayers write to the residual stream");
+  choice("router", &O::router,
+         {"prenorm", "rezero", "layerscale", "attnres", "block", "delta", "delta-block", "wav", "haares"}, "METHOD", science,
+         TRAIN, "how sublayers read and write the residual stream");
   integer("layers", &O::layers, {1, 1000}, science, TRAIN, "layers, each attention and MLP");
   integer("channels", &O::channels, {1, 65536}, science, TRAIN, "width of the residual stream, a multiple of --heads");
   integer("heads", &O::heads, {1, 1024}, science, TRAIN, "attention heads");
@@ -153,6 +169,18 @@ inline std::vector<Option> make_option_table() {
   real("eps", &O::eps, {0, 1}, science, TRAIN, "epsilon of the norms before sublayers and head");
   real("layerscale-init", &O::layerscale_init, {0, 1}, science, TRAIN,
        "first value of LayerScale's gains; 0: by depth, 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 deeper");
+
+  integer("block", &O::block, {1, 2000}, science, TRAIN, "sublayers (not layers) of a block");
+  text("details", &O::details, "LIST", science, TRAIN,
+       "details of a block: any of phase, split, random, duplicate, learned, with commas, or none; auto: what --router says");
+  choice("final-read", &O::final_read, {"c", "all"}, "WHAT", science, TRAIN,
+         "the final read sees the sums of the blocks, or their details too (ours: the paper's conservative read is c)");
+  real("rho", &O::rho, {0, 1e6}, science, TRAIN, "largest factor that matches a detail's rms to its block's sum (ours)");
+  real("beta", &O::beta, {-1e6, 1e6}, science, TRAIN, "first value of the bias of a detail's score (ours)");
+  t.push_back({"fixed-beta", &O::fixed_beta, Kind::flag, {0}, {}, g, science, TRAIN, "",
+               "keep the biases of details at --beta instead of learning them", nullptr});
+  real("wav-eps", &O::wav_eps, {1e-30, 1}, science, TRAIN, "epsilon beside a detail's rms when it is matched (ours)");
+  real("key-eps", &O::key_eps, {0, 1}, science, TRAIN, "epsilon of the norm of routing keys (ours: others use 1e-5)");
 
   g = Group::training;
   integer("steps", &O::steps, {0, 1e12}, science, TRAIN,

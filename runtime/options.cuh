@@ -198,6 +198,31 @@ struct OptionReader {
   }
 };
 
+// Blocks and details: which options a router knows, and blocks of even length under signed details
+inline void check_routing(std::vector<std::string> &out, const Options &o, const std::set<std::string> &given,
+                          const std::set<std::string> &invalid) {
+  const bool blocks = o.router == "block" || o.router == "wav" || o.router == "haares", delta = o.router == "delta-block";
+  const bool mixes = blocks || delta || o.router == "attnres" || o.router == "delta";
+  for (const char *name : {"details", "final-read", "rho", "beta", "fixed-beta", "wav-eps"})
+    if (given.count(name) && !blocks) out.push_back(format("--%s has no meaning with --router %s", name, o.router.c_str()));
+  if (given.count("block") && !blocks && !delta) out.push_back("--block has no meaning with --router " + o.router);
+  if (given.count("key-eps") && !mixes) out.push_back("--key-eps has no meaning with --router " + o.router);
+  bool even = false;
+  std::set<std::string> seen;
+  for (const std::string &d : effective_details(o)) {
+    static const std::set<std::string> known = {"phase", "split", "random", "duplicate", "learned"};
+    if (!known.count(d))
+      out.push_back("--details: '" + d + "' is none of phase, split, random, duplicate, learned (or none, or auto)");
+    else if (!seen.insert(d).second) out.push_back("--details: " + d + " stands twice");
+    even = even || d != "duplicate";
+  }
+  if (!blocks || !even || invalid.count("block") || invalid.count("layers")) return;
+  const int64_t M = 2 * o.layers, last = M % o.block ? M % o.block : std::min(o.block, M);
+  if ((M >= o.block && o.block % 2) || last % 2)
+    out.push_back(format("--details other than duplicate need blocks of even length; %lld sublayers in blocks of %lld give a "
+                         "last block of %lld; choose an even --block", (long long)M, (long long)o.block, (long long)last));
+}
+
 // What no single value shows. `invalid` names options whose value was refused already: nothing is said about them.
 // To be asked again when a checkpoint's science has replaced the options (with the same `given`).
 inline std::vector<std::string> contradictions(const Options &o, const std::string &command,
@@ -233,6 +258,7 @@ inline std::vector<std::string> contradictions(const Options &o, const std::stri
         format("--micro-batch must be a power of two when smaller than --batch, got %lld of %lld", pass, B));
   check({"schedule"}, o.schedule == "constant" && given.count("min-lr"),
         "--min-lr has no meaning with --schedule constant");
+  check_routing(out, o, given, invalid);
   check({"router"}, o.router != "layerscale" && given.count("layerscale-init"),
         "--layerscale-init has no meaning with --router " + o.router);
   return out;

@@ -64,7 +64,8 @@ if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "
     as_reference sanitized && run sanitized eval sanitized && run sanitized sample sanitized --tokens 50 &&
       run sanitized show sanitized && run sanitized compare sanitized sanitized && bits quick || exit 1
     for t in $tests; do
-      [ $t = test_bits ] || build/$t >$t.log 2>&1 || { echo $t; grep -v "^  ok" $t.log | tail -n 20; exit 1; }
+      [ $t = test_bits ] || (cd "$root" && "$OLDPWD/build/$t") >$t.log 2>&1 ||
+        { echo $t; grep -v "^  ok" $t.log | tail -n 20; exit 1; }
     done'
 else
   skip "AddressSanitizer and UBSan" "the sanitizers of ${CXX:-g++}"

@@ -14,6 +14,7 @@ fi
 out=$(cd "$out" && pwd)
 export OMP_WAIT_POLICY=passive  # more threads than cores are part of the tests
 mkdir -p "$out/log"
+cd "$here/.." || exit 2  # where programs look for test/golden
 passed=0 failed=0 skipped=0
 
 # one NAME COMMAND...: runs it, adds up its closing line; a program that ends without one, or with a code that does not
