@@ -16,12 +16,12 @@
 //              h = (1/l1)*o
 // Backward: reads last to first by phase 2, then once per group phase 1; see the functions. A group's lane is `mix` (a
 // read), `copy` (read 0: h_0 = e, p = 1, no parameters) or `none` (read 0 of the delta methods).
-// Shapes: rows (N,C), N = B*T; z (N,n,8); mx, l, D (8,N); o, dh (8,N,C); w (8,C); bias (8,1+D), bias[k][0] = 0.
+// Shapes: rows (N,C), N = B*T; z (N,n,8); mx, l, D (N,8); o, dh (8,N,C); w (8,C); bias (8,1+D), bias[k][0] = 0.
 #pragma once
 #include "layers/embedding.cuh"
 
 constexpr int GROUP = 8;         // reads of a group, lanes of a butterfly
-constexpr int MAX_PARTIALS = 9;  // a sum and 8 details, or 7 updates
+constexpr int MAX_PARTIALS = 7;  // a sum and its details (five kinds exist), or 7 updates
 
 template <class real> struct Source {
   const real *s, *r;  // (N,C); (N)
@@ -51,6 +51,7 @@ template <class real> struct PartialRows {
 };
 // attnres and delta: each update since the group's first read is a partial of its own
 template <class real> struct UpdatePartials {
+  static constexpr bool details = false;
   int n;
   const Source<real> *updates;
   int count() const { return n; }
@@ -99,7 +100,7 @@ template <class real> void mix_phase1(const MixGroup<real> &g, int64_t N, int64_
         mx = i == 0 || z[i * GROUP] > mx ? z[i * GROUP] : mx;
       }
       for (int64_t i = 0; i < n; i++) E[i] = exact::exp_neg(z[i * GROUP] - mx), l = l + E[i];
-      g.mx[k * N + t] = mx, g.l[k * N + t] = l;
+      g.mx[t * GROUP + k] = mx, g.l[t * GROUP + k] = l;
       for (int64_t c = 0; c < C; c++) {
         real acc = 0;
         for (int64_t i = 0; i < n; i++) acc = exact::fma(E[i], g.sources[i].s[t * C + c], acc);
@@ -114,7 +115,7 @@ void mix_phase2(real *h, real *saved, const MixGroup<real> &g, int k, const Part
   const auto read = reader(partials, C);
   for (int64_t t = 0; t < N; t++) {
     const PartialRows<real> p = read(t);
-    real &mx = g.mx[k * N + t], &l = g.l[k * N + t], z[MAX_PARTIALS], E[MAX_PARTIALS], first = 1;
+    real &mx = g.mx[t * GROUP + k], &l = g.l[t * GROUP + k], z[MAX_PARTIALS], E[MAX_PARTIALS], first = 1;
     const real *o = g.o + (k * N + t) * C, mx1 = mx;
     for (int d = 0; d < p.n; d++) {
       z[d] = exact::fma(p.c[d] * exact::lane_dot(g.w + k * C, p.row[d], C), p.r[d], g.bias_of(k)[p.detail[d]]);
@@ -144,11 +145,11 @@ void mix_phase2_backward(real *const *G, real *dw, real *db, const real *h, cons
   for (int64_t t = 0; t < N; t++) {
     const PartialRows<real> x = read(t);
     const real *dh = g.dh + (k * N + t) * C, D = exact::lane_dot(dh, h + t * C, C);
-    g.D[k * N + t] = D;
+    g.D[t * GROUP + k] = D;
     for (int d = 0; d < x.n; d++) {
       const real *P = x.row[d], z = saved[(t * x.n + d) * 3], r = saved[(t * x.n + d) * 3 + 1],
                  c = saved[(t * x.n + d) * 3 + 2];
-      const real p = exact::exp_neg(z - g.mx[k * N + t]) * g.l[k * N + t], dz = p * (c * exact::lane_dot(dh, P, C) - D);
+      const real p = exact::exp_neg(z - g.mx[t * GROUP + k]) * g.l[t * GROUP + k], dz = p * (c * exact::lane_dot(dh, P, C) - D);
       const real be = (dz * c) * r, gm = ((be * (z - g.bias_of(k)[x.detail[d]])) * (c * r)) / (real)C;
       for (int64_t i = 0; i < C; i++) {
         real &to = G[d][t * C + i], &sum = dw[t / T * C + i];
@@ -175,8 +176,8 @@ void mix_phase1_backward(real *dw, real *db, const MixGroup<real> &g, int64_t B,
       p[0] = 1;
       for (int k = g.begin(); k < g.K; k++) {
         const real z = g.z[(t * n + i) * GROUP + k];
-        p[k] = exact::exp_neg(z - g.mx[k * N + t]) * g.l[k * N + t];
-        const real dz = p[k] * (exact::lane_dot(g.dh + (k * N + t) * C, s, C) - g.D[k * N + t]);
+        p[k] = exact::exp_neg(z - g.mx[t * GROUP + k]) * g.l[t * GROUP + k];
+        const real dz = p[k] * (exact::lane_dot(g.dh + (k * N + t) * C, s, C) - g.D[t * GROUP + k]);
         be[k] = dz * r, K[k] = dz * (z - g.bias_of(k)[source.detail]);
         if (source.detail) {
           real &bias = db[(k * B + t / T) * g.details + source.detail - 1];

@@ -15,6 +15,7 @@
 #include "attnres.cuh"
 
 template <class real> struct BlockPartials {
+  static constexpr bool details = true;
   int updates;           // so far
   const real *const *u;  // (N,C) each
   int bases;             // 1 + D

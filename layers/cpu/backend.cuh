@@ -2,6 +2,7 @@
 #pragma once
 #include "adamw.cuh"
 #include "attention.cuh"
+#include "attnres.cuh"
 #include "crossentropy.cuh"
 #include "dweight.cuh"
 #include "embedding.cuh"
@@ -11,21 +12,11 @@
 #include "rmsnorm.cuh"
 #include "rope.cuh"
 #include "swiglu.cuh"
-#include "../../wav_router.cuh"
+#include "wav_router.cuh"
 #include "../device.cuh"
 #include <chrono>
 
 namespace cpu {
-using plain::block_update_backward;
-using plain::close_block;
-using plain::close_block_backward;
-using plain::mix_phase1;
-using plain::mix_phase1_backward;
-using plain::mix_phase2;
-using plain::mix_phase2_backward;
-using plain::query_backward;
-using plain::query_forward;
-using plain::source_scale;
 constexpr const char *BUILD = "cpu";
 // n = 0: as many threads as the machine offers. Sets the float mode in each; returns how many will work.
 inline int set_threads(int64_t n) {

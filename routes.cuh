@@ -1,0 +1,256 @@
+// routes.cuh: seeing the routing. Routes adds up, over the tokens of any number of passes, what every read took from
+// every source, and how large the stream, the updates and the gradients are by depth.
+//
+//   weight            p_i of source i in the read, mean over tokens: exp(z_i - mx)*inv with the z, mx and inv that the
+//                     forward pass left (attnres.cuh). Read 0 takes e alone.
+//   term_rms          mean over tokens of p_i rms(s_i): values are not normalised, so a small weight on a large source
+//                     can matter more than a large weight on a small one
+//   entropy           mean over tokens of -sum p_i log p_i, in nats;   effective_sources = exp(entropy)
+//   distance          of read j from a source: j - mean of the numbers of the updates in it; e counts as update -1, the
+//                     final read as j = M.  effective_distance = sum over sources of weight*distance
+//   details_share     weight of all details of the read, those of the open block included
+//   rms               of h_j (prenorm, rezero, layerscale: of the stream x_j) over tokens and channels, the output last;
+//                     delta methods: mix_rms is that of the mix y_j in h_j = x_j + y_j
+//   query_norm, beta  of the read;   coefficients: of every block's details;   scale: mean |a_j| or |l_j|
+//   gradient_norm     of sublayer j's two matrices: root of the mean square over the calls of add_gradients()
+// Means over reads leave out read 0. kind: embedding, update, block, partial (the open block's sum), partial detail, or
+// the name of a completed block's detail: phase, split, random, duplicate, learned.
+// Sums are double, one chain over tokens in order: the result depends on neither passes nor threads, except that
+// gradient_norm is of the batches as they were given.
+#pragma once
+#include "gpt.cuh"
+#include "runtime/json.cuh"
+
+struct Routes {
+  struct Read {
+    std::string name;
+    std::vector<std::string> sources, kinds;
+    std::vector<double> distance, weight, term;  // weight, term: sums over tokens
+    double entropy = 0;                          // likewise
+    std::vector<double> beta;                    // of the read's details; empty where it has none
+    double query_norm = 0;
+  };
+  using Literal = runtime::json::Literal;
+  using Members = runtime::json::Members;
+  Config c;
+  int64_t tokens = 0, gradient_calls = 0;
+  std::vector<Read> reads;                               // empty for the stream methods
+  std::vector<double> inputs, updates, mixes, gradient;  // sums of squares
+  std::vector<double> scale;                             // mean |a_j|, |l_j|; of the last pass seen
+  std::vector<Literal> coefficients;                     // {"block","detail","values"}, likewise
+  std::vector<std::string> kinds;                        // that occur
+
+  // Runs B sequences in passes of model.sizes.B. With targets and a training model also backward, for gradient_norm;
+  // the model's gradients are then those of the last pass.
+  template <class real>
+  void add(GPT<real> &model, const int32_t *tokens_in, const int32_t *targets, int64_t B, int64_t T) {
+    for (int64_t first = 0; first < B; first += model.sizes.B) {
+      const int64_t n = std::min(model.sizes.B, B - first);
+      if (targets && model.sizes.training) {
+        model.gradients(tokens_in + first * T, targets + first * T, n, T, n * T);
+        add_gradients(model);
+      } else {
+        model.forward(tokens_in + first * T, n, T);
+      }
+      observe(model, n * T);
+    }
+  }
+  // What the model's last forward pass, of N tokens, left in its router; runs nothing
+  template <class real> void observe(GPT<real> &model, int64_t N) {
+    auto *mix = dynamic_cast<MixRouter<real> *>(model.router.get());
+    if (!tokens) begin(model, mix);
+    tokens += N;
+    observe_parameters(model, mix);
+    Router<real> &router = *model.router;
+    std::vector<real> difference(c.router == "prenorm" ? N * c.C : 0);  // its updates share one buffer
+    const real *before = nullptr;
+    for (int64_t j = 0; j <= c.M(); j++) {
+      const real *h = j < c.M() ? router.input(j) : router.output();
+      add_squares(inputs[j], h, N);
+      for (int64_t i = 0; j > 0 && i < (int64_t)difference.size(); i++) difference[i] = h[i] - before[i];
+      if (j > 0) add_squares(updates[j - 1], difference.empty() ? router.update(j - 1) : difference.data(), N);
+      if (c.delta() && j > 0 && j < c.M()) add_squares(mixes[j], mix->y[j], N);
+      before = h;
+    }
+    for (size_t j = 0; j < reads.size(); j++) observe_read(reads[j], *mix, (int64_t)j, N);
+  }
+  // The gradients the model holds, after gradients() of a whole batch
+  template <class real> void add_gradients(GPT<real> &model) {
+    gradient.resize(model.c.M()), gradient_calls++;
+    model.gradient_norm();
+    for (int64_t j = 0; j < model.c.M(); j++) {
+      const double *squares = &model.squares[2 + j / 2 * 6 + j % 2 * 3];  // the table: embed; norm, two matrices; ...
+      gradient[j] += squares[0] + squares[1];
+    }
+  }
+
+  // ---- results
+  double mean(double sum) const { return sum / (double)tokens; }
+  double rms(double squares) const { return exact::sqrt(squares / ((double)tokens * (double)c.C)); }
+  double effective_distance(const Read &r) const {
+    double sum = 0;
+    for (size_t i = 0; i < r.weight.size(); i++) sum += mean(r.weight[i]) * r.distance[i];
+    return sum;
+  }
+  template <class F> double share(const Read &r, F of_kind) const {
+    double sum = 0;
+    for (size_t i = 0; i < r.weight.size(); i++) sum += of_kind(r.kinds[i]) ? mean(r.weight[i]) : 0;
+    return sum;
+  }
+  double details_share(const Read &r) const {
+    return share(r, [&](const std::string &kind) {
+      return kind == "partial detail" || std::count(c.details.begin(), c.details.end(), kind) > 0;
+    });
+  }
+  template <class F> double mean_over_reads(F f) const {
+    double sum = 0;
+    for (size_t j = 1; j < reads.size(); j++) sum += f(reads[j]);
+    return sum / (double)(reads.size() - 1);
+  }
+  // The whole report, routing.json
+  std::string json() const {
+    Members m = {{"router", c.router}, {"layers", c.L}, {"channels", c.C}, {"tokens", tokens}};
+    if (!reads.empty()) {
+      if (!c.full()) m.emplace_back("block", c.block);
+      m.emplace_back("details", texts(c.details)), m.emplace_back("summary", object(summary()));
+      std::vector<Literal> items;
+      for (const Read &r : reads) items.push_back(Literal::raw("\n    " + read_json(r)));
+      m.emplace_back("reads", array(items));
+      if (c.D()) m.emplace_back("coefficients", array(coefficients));
+    }
+    m.emplace_back("rms", roots(inputs)), m.emplace_back("update_rms", roots(updates));
+    if (c.delta()) m.emplace_back("mix_rms", roots(mixes));
+    if (!scale.empty()) m.emplace_back("scale", numbers(scale));
+    std::vector<double> norms;
+    for (double g : gradient) norms.push_back(exact::sqrt(g / (double)gradient_calls));
+    if (gradient_calls) m.emplace_back("gradient_norm", numbers(norms));
+    return runtime::json::object(m, true) + "\n";
+  }
+  // The short form: members of an event {"event":"routes",...} of log.jsonl
+  Members short_members() const {
+    Members m;
+    if (!reads.empty()) m = summary();
+    m.emplace_back("rms_first", (float)rms(inputs.front())), m.emplace_back("rms_last", (float)rms(inputs.back()));
+    return m;
+  }
+  std::string short_json() const { return runtime::json::object(short_members()); }
+
+ private:
+  static Literal array(const std::vector<Literal> &items) { return Literal::raw(runtime::json::array(items)); }
+  static Literal object(const Members &members) { return Literal::raw(runtime::json::object(members)); }
+  static Literal texts(const std::vector<std::string> &list) { return array({list.begin(), list.end()}); }
+  static Literal numbers(const std::vector<double> &list, double over = 1) {
+    std::vector<Literal> items;
+    for (double x : list) items.push_back((float)(x / over));
+    return array(items);
+  }
+  Literal roots(std::vector<double> squares) const {
+    for (double &x : squares) x = rms(x);
+    return numbers(squares);
+  }
+  Members summary() const {
+    Members shares;
+    for (const std::string &kind : kinds) {
+      auto same = [&](const std::string &k) { return k == kind; };
+      shares.emplace_back(kind, (float)mean_over_reads([&](const Read &r) { return share(r, same); }));
+    }
+    return {{"details_share", (float)mean_over_reads([&](const Read &r) { return details_share(r); })},
+            {"entropy", (float)mean_over_reads([&](const Read &r) { return mean(r.entropy); })},
+            {"effective_distance", (float)mean_over_reads([&](const Read &r) { return effective_distance(r); })},
+            {"kinds", object(shares)}};
+  }
+  std::string read_json(const Read &r) const {
+    const double T = (double)tokens, entropy = mean(r.entropy);
+    Members m = {{"read", r.name}, {"sources", texts(r.sources)}, {"kinds", texts(r.kinds)}};
+    m.emplace_back("weights", numbers(r.weight, T)), m.emplace_back("term_rms", numbers(r.term, T));
+    m.emplace_back("entropy", (float)entropy), m.emplace_back("effective_sources", (float)exact::exp(entropy));
+    m.emplace_back("effective_distance", (float)effective_distance(r));
+    m.emplace_back("details_share", (float)details_share(r)), m.emplace_back("query_norm", (float)r.query_norm);
+    if (!r.beta.empty()) m.emplace_back("beta", numbers(r.beta));
+    return runtime::json::object(m);
+  }
+
+  template <class real> void begin(const GPT<real> &model, const MixRouter<real> *mix) {
+    c = model.c;
+    inputs.assign(c.M() + 1, 0), updates.assign(c.M(), 0), mixes.assign(c.delta() ? c.M() : 0, 0);
+    if (!mix) return;
+    for (int64_t j = 0; j < (int64_t)mix->reads.size(); j++) plan_read(*mix, j);
+  }
+  // The sources of a read, in the order of its weights: those of phase 1, then the partials
+  template <class real> void plan_read(const MixRouter<real> &mix, int64_t j) {
+    Read r;
+    r.name = j == mix.final_read() ? "final" : format("%d", (int)j);
+    auto source = [&](const std::string &name, const std::string &kind, double place) {
+      r.sources.push_back(name), r.kinds.push_back(kind), r.distance.push_back((double)j - place);
+      if (!std::count(kinds.begin(), kinds.end(), kind)) kinds.push_back(kind);
+    };
+    for (size_t i = 0; i < mix.sources.size(); i++) {
+      if (!mix.visible(j, mix.sources[i], i)) continue;
+      const int d = mix.sources[i].detail;
+      double place = (double)i - 1;
+      if (i > 0 && !c.full()) {
+        const auto &b = mix.blocks[(i - 1) / mix.bases];
+        place = (double)b.first + (double)(b.length - 1) / 2;
+      }
+      source(mix.source_name(i), i == 0 ? "embedding" : c.full() ? "update" : d ? c.details[d - 1] : "block", place);
+    }
+    for (int64_t d = 0; d < mix.partials(j); d++) {
+      const int64_t first = j - (c.full() ? mix.reads[j].lane : mix.reads[j].position);
+      if (c.full())
+        source(format("u%d", (int)(first + d)), "update", (double)(first + d));
+      else
+        source(d ? "P" + c.details[d - 1] : "PC", d ? "partial detail" : "partial", (double)(first + j - 1) / 2);
+    }
+    r.weight.assign(r.sources.size(), 0), r.term.assign(r.sources.size(), 0);
+    reads.push_back(r);
+  }
+  template <class real> void add_squares(double &sum, const real *x, int64_t N) const {
+    for (int64_t t = 0; t < N; t++) sum = sum + (double)exact::lane_dot(x + t * c.C, x + t * c.C, c.C);
+  }
+  template <class real> void observe_read(Read &r, const MixRouter<real> &mix, int64_t j, int64_t N) const {
+    const MixGroup<real> &g = mix.groups[mix.reads[j].group];
+    const int64_t n = (int64_t)g.sources.size(), partials = mix.partials(j), k = mix.reads[j].lane;
+    for (int64_t t = 0; t < N; t++) {
+      const real mx = g.mx[t * GROUP + k], inv = g.l[t * GROUP + k];
+      double sum = 0, scores = 0;
+      auto take = [&](int64_t i, real z, real inverse_rms) {
+        const double p = j ? (double)exact::exp_neg(z - mx) * (double)inv : 1;
+        r.weight[i] += p, r.term[i] += p / (double)inverse_rms;
+        sum += p, scores += j ? p * (double)(z - mx) : 0;
+      };
+      for (int64_t i = 0; i < n; i++) take(i, g.z[(t * n + i) * GROUP + k], g.sources[i].r[t]);
+      const real *saved = mix.saved[j] + t * partials * 3;
+      for (int64_t d = 0; d < partials; d++) take(n + d, saved[d * 3], saved[d * 3 + 1]);
+      if (j) r.entropy -= scores + sum * exact::log((double)inv);  // log p_i = z_i - mx + log inv
+    }
+  }
+  template <class real> void observe_parameters(const GPT<real> &model, const MixRouter<real> *mix) {
+    scale.clear(), coefficients.clear();
+    for (int64_t j = 0; j < c.M() && !mix && c.router != "prenorm"; j++) {
+      const int64_t n = c.router == "rezero" ? 1 : c.C;
+      scale.push_back(0);
+      for (int64_t i = 0; i < n; i++) scale[j] += std::fabs((double)model.w.router[j][i]) / (double)n;
+    }
+    for (size_t j = 1; j < reads.size(); j++) {
+      const auto &read = mix->reads[j];
+      const real *q = model.w.router[read.row];
+      reads[j].query_norm = exact::sqrt((double)exact::lane_dot(q, q, c.C));
+      const real *bias = mix->groups[read.group].bias_of((int)read.lane);
+      const bool details = (int64_t)j != mix->final_read() || c.final_all;
+      reads[j].beta.assign(bias + 1, bias + 1 + (details ? c.D() : 0));
+    }
+    for (int64_t b = 0; mix && b < (int64_t)mix->blocks.size(); b++)
+      for (int d = 1; d < mix->bases; d++) {
+        const real *coef = mix->blocks[b].coef + d * mix->blocks[b].length;
+        const Literal values = numbers({coef, coef + mix->blocks[b].length});
+        coefficients.push_back(object({{"block", b}, {"detail", c.details[d - 1]}, {"values", values}}));
+      }
+  }
+};
+
+template <class real>
+Routes measure_routes(GPT<real> &model, const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T) {
+  Routes routes;
+  routes.add(model, inputs, targets, B, T);
+  return routes;
+}
