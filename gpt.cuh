@@ -113,6 +113,8 @@ template <class real> struct GPT {
         device::normal_fill(p, t.size(), t.value, rng::key_of(seed, t.name.c_str()));
       else
         std::fill_n(p, t.size(), (real)t.value);
+      if (t.init == Init::split)
+        for (int64_t i = t.size() / 2; i < t.size(); i++) p[i] = -p[i];
     }
   }
 

@@ -3,20 +3,19 @@
 //
 //   weight            p_i of source i in the read, mean over tokens: exp(z_i - mx)*inv with the z, mx and inv that the
 //                     forward pass left (attnres.cuh). Read 0 takes e alone.
-//   term_rms          mean over tokens of p_i rms(s_i): values are not normalised, so a small weight on a large source
-//                     can matter more than a large weight on a small one
+//   term_rms          mean over tokens of p_i/r_i, the rms of p_i s_i: values are not normalised, so a small weight on a
+//                     large source can matter more than a large weight on a small one
 //   entropy           mean over tokens of -sum p_i log p_i, in nats;   effective_sources = exp(entropy)
 //   distance          of read j from a source: j - mean of the numbers of the updates in it; e counts as update -1, the
 //                     final read as j = M.  effective_distance = sum over sources of weight*distance
 //   details_share     weight of all details of the read, those of the open block included
-//   rms               of h_j (prenorm, rezero, layerscale: of the stream x_j) over tokens and channels, the output last;
+//   rms               of h_j (prenorm, rezero, layerscale: of the stream x_j) over tokens and channels, output last;
 //                     delta methods: mix_rms is that of the mix y_j in h_j = x_j + y_j
 //   query_norm, beta  of the read;   coefficients: of every block's details;   scale: mean |a_j| or |l_j|
 //   gradient_norm     of sublayer j's two matrices: root of the mean square over the calls of add_gradients()
 // Means over reads leave out read 0. kind: embedding, update, block, partial (the open block's sum), partial detail, or
 // the name of a completed block's detail: phase, split, random, duplicate, learned.
-// Sums are double, one chain over tokens in order: the result depends on neither passes nor threads, except that
-// gradient_norm is of the batches as they were given.
+// Sums are double, one chain over tokens in order: neither passes nor threads show, except in gradient_norm.
 #pragma once
 #include "gpt.cuh"
 #include "runtime/json.cuh"
@@ -63,14 +62,12 @@ struct Routes {
     observe_parameters(model, mix);
     Router<real> &router = *model.router;
     std::vector<real> difference(c.router == "prenorm" ? N * c.C : 0);  // its updates share one buffer
-    const real *before = nullptr;
     for (int64_t j = 0; j <= c.M(); j++) {
-      const real *h = j < c.M() ? router.input(j) : router.output();
+      const real *h = j < c.M() ? router.input(j) : router.output(), *before = j ? router.input(j - 1) : h;
       add_squares(inputs[j], h, N);
-      for (int64_t i = 0; j > 0 && i < (int64_t)difference.size(); i++) difference[i] = h[i] - before[i];
+      for (int64_t i = 0; i < (int64_t)difference.size(); i++) difference[i] = h[i] - before[i];
       if (j > 0) add_squares(updates[j - 1], difference.empty() ? router.update(j - 1) : difference.data(), N);
       if (c.delta() && j > 0 && j < c.M()) add_squares(mixes[j], mix->y[j], N);
-      before = h;
     }
     for (size_t j = 0; j < reads.size(); j++) observe_read(reads[j], *mix, (int64_t)j, N);
   }
@@ -92,20 +89,20 @@ struct Routes {
     for (size_t i = 0; i < r.weight.size(); i++) sum += mean(r.weight[i]) * r.distance[i];
     return sum;
   }
-  template <class F> double share(const Read &r, F of_kind) const {
+  double share(const Read &r, const std::string &kind) const {
     double sum = 0;
-    for (size_t i = 0; i < r.weight.size(); i++) sum += of_kind(r.kinds[i]) ? mean(r.weight[i]) : 0;
+    for (size_t i = 0; i < r.weight.size(); i++) sum += r.kinds[i] == kind ? mean(r.weight[i]) : 0;
     return sum;
   }
   double details_share(const Read &r) const {
-    return share(r, [&](const std::string &kind) {
-      return kind == "partial detail" || std::count(c.details.begin(), c.details.end(), kind) > 0;
-    });
+    double sum = share(r, "partial detail");
+    for (const std::string &detail : c.details) sum += share(r, detail);
+    return sum;
   }
   template <class F> double mean_over_reads(F f) const {
     double sum = 0;
-    for (size_t j = 1; j < reads.size(); j++) sum += f(reads[j]);
-    return sum / (double)(reads.size() - 1);
+    for (size_t j = 1; j < reads.size(); j++) sum += f(reads[j]) / (double)(reads.size() - 1);
+    return sum;
   }
   // The whole report, routing.json
   std::string json() const {
@@ -133,7 +130,7 @@ struct Routes {
     m.emplace_back("rms_first", (float)rms(inputs.front())), m.emplace_back("rms_last", (float)rms(inputs.back()));
     return m;
   }
-  std::string short_json() const { return runtime::json::object(short_members()); }
+  std::string short_json() const { return object(short_members()).text; }
 
  private:
   static Literal array(const std::vector<Literal> &items) { return Literal::raw(runtime::json::array(items)); }
@@ -150,10 +147,8 @@ struct Routes {
   }
   Members summary() const {
     Members shares;
-    for (const std::string &kind : kinds) {
-      auto same = [&](const std::string &k) { return k == kind; };
-      shares.emplace_back(kind, (float)mean_over_reads([&](const Read &r) { return share(r, same); }));
-    }
+    for (const std::string &kind : kinds)
+      shares.emplace_back(kind, (float)mean_over_reads([&](const Read &r) { return share(r, kind); }));
     return {{"details_share", (float)mean_over_reads([&](const Read &r) { return details_share(r); })},
             {"entropy", (float)mean_over_reads([&](const Read &r) { return mean(r.entropy); })},
             {"effective_distance", (float)mean_over_reads([&](const Read &r) { return effective_distance(r); })},
@@ -173,8 +168,7 @@ struct Routes {
   template <class real> void begin(const GPT<real> &model, const MixRouter<real> *mix) {
     c = model.c;
     inputs.assign(c.M() + 1, 0), updates.assign(c.M(), 0), mixes.assign(c.delta() ? c.M() : 0, 0);
-    if (!mix) return;
-    for (int64_t j = 0; j < (int64_t)mix->reads.size(); j++) plan_read(*mix, j);
+    for (int64_t j = 0; mix && j < (int64_t)mix->reads.size(); j++) plan_read(*mix, j);
   }
   // The sources of a read, in the order of its weights: those of phase 1, then the partials
   template <class real> void plan_read(const MixRouter<real> &mix, int64_t j) {
@@ -251,6 +245,5 @@ struct Routes {
 template <class real>
 Routes measure_routes(GPT<real> &model, const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T) {
   Routes routes;
-  routes.add(model, inputs, targets, B, T);
-  return routes;
+  return routes.add(model, inputs, targets, B, T), routes;
 }

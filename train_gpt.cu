@@ -2,6 +2,7 @@
 // once per build (plain, cpu, ...), and gpt.cuh's device:: is the namespace of that build.
 #include "data/dataset.cuh"
 #include "gpt.cuh"
+#include "routes.cuh"
 #include "runtime/checkpoint.cuh"
 #include "runtime/log.cuh"
 #include "runtime/options.cuh"
@@ -94,6 +95,19 @@ static Evaluation evaluate(GPT<float> &model, const data::EvalWindows &windows, 
   e.predictions = windows.predictions, e.loss = sum / (double)e.predictions, e.perplexity = exact::exp(e.loss);
   if (bytes > 0) e.bits_per_character = sum / exact::log(2.) / bytes;
   return e;
+}
+
+// The routing over about `tokens` tokens of the text; gradients too where the model trains
+static Routes measure_routes(GPT<float> &model, const data::EvalWindows &windows, int64_t tokens) {
+  const int64_t T = windows.T, B = model.sizes.B, whole = windows.predictions / T;
+  std::vector<int32_t> inputs(B * T), targets(B * T);
+  Routes routes;
+  for (int64_t w = 0; w < whole && w * T < tokens;) {
+    int64_t n = 0;
+    for (; n < B && w < whole; n++, w++) windows.read(&inputs[n * T], &targets[n * T], w);
+    routes.add(model, inputs.data(), targets.data(), n, T);
+  }
+  return routes;
 }
 
 // ---- sampling
@@ -218,8 +232,18 @@ struct Loop {
                {"predictions", e.predictions},
                {"whole", whole}});
     progress.line(format("validation after step %lld: %s", (long long)step, e.text().c_str()));
+    if (t.config.mixes() && windows.predictions >= t.config.T) observe_routes(step, windows);
     if (e.loss < best) best = e.loss, log.fact("best_validation_loss", best), log.fact("best_validation_step", step);
     if (whole) log.fact("final_validation_loss", e.loss), log.fact("final_bits_per_character", e.bits_per_character);
+  }
+  // The short form of the routing, of one pass without gradients
+  void observe_routes(int64_t step, const data::EvalWindows &windows) {
+    const int64_t n = std::min(model.sizes.B, windows.predictions / windows.T);
+    std::vector<int32_t> inputs(n * windows.T), targets(n * windows.T);
+    for (int64_t w = 0; w < n; w++) windows.read(&inputs[w * windows.T], &targets[w * windows.T], w);
+    Routes routes;
+    routes.add(model, inputs.data(), nullptr, n, windows.T);
+    log.event("routes", step, routes.short_members());
   }
   // One optimizer step; throws on a loss or gradient that is not finite, before anything is changed
   runtime::StepInfo step(int64_t step, const data::Windows &windows, std::vector<int32_t> &inputs,
@@ -335,18 +359,18 @@ struct Loaded {
   data::Tokenizer tokenizer;
   std::unique_ptr<GPT<float>> model;
 };
-static Loaded load(const Parsed &parsed, int64_t B) {
+static Loaded load(const Parsed &parsed, const Sizes &sizes) {
   const runtime::SafetensorsFile file(runtime::find_checkpoint(parsed.positional[0]));
   const runtime::CheckpointInfo info = runtime::read_info(file, parsed.options);
   Loaded l{info.options, data::Tokenizer::from_text(info.tokenizer), nullptr};
   if (parsed.given.count("split")) l.o.split = parsed.options.split;
   device::set_threads(l.o.threads);
-  l.model = std::make_unique<GPT<float>>(config_of(l.o, l.tokenizer.vocabulary), Sizes{B, 1, false});
+  l.model = std::make_unique<GPT<float>>(config_of(l.o, l.tokenizer.vocabulary), sizes);
   runtime::load_state(file, {&l.model->table, l.model->params.data, nullptr, nullptr});
   return l;
 }
 static int eval_command(const Parsed &parsed) {
-  Loaded l = load(parsed, parsed.options.batch);
+  Loaded l = load(parsed, {parsed.options.batch, 1, false});
   data_options_of_run(l.o, parsed.given, runtime::parent_directory(runtime::find_checkpoint(parsed.positional[0])));
   const data::Corpus corpus = open_data(l.o, &l.tokenizer);
   const data::EvalWindows windows(l.o.part == "test" ? corpus.test : corpus.val, l.model->c.T, 0,
@@ -354,8 +378,23 @@ static int eval_command(const Parsed &parsed) {
   printf("%s: %s\n", l.o.part.c_str(), evaluate(*l.model, windows, l.tokenizer).text().c_str());
   return 0;
 }
+static int routes_command(const Parsed &parsed) {
+  const std::string path = runtime::find_checkpoint(parsed.positional[0]), directory = runtime::parent_directory(path);
+  Loaded l = load(parsed, {parsed.options.batch, 1, true});
+  data_options_of_run(l.o, parsed.given, directory);
+  const data::Corpus corpus = open_data(l.o, &l.tokenizer);
+  const data::EvalWindows windows(corpus.val, l.model->c.T, std::max(l.o.eval_tokens, l.model->c.T));
+  if (windows.predictions < windows.T)
+    throw Error(format("validation data: %lld predictions, need %lld for one whole window; use more data",
+                       (long long)windows.predictions, (long long)windows.T));
+  const Routes routes = measure_routes(*l.model, windows, l.o.eval_tokens);
+  runtime::write_file(directory + "/routing.json", routes.json());
+  printf("%s\n%s/routing.json written; python3 dev/plot.py routes %s/routing.json draws it\n",
+         routes.short_json().c_str(), directory.c_str(), directory.c_str());
+  return 0;
+}
 static int sample_command(const Parsed &parsed) {
-  Loaded l = load(parsed, 1);
+  Loaded l = load(parsed, {1, 1, false});
   for (int64_t i = 0; i < l.o.samples; i++)
     printf("%s%s\n", i ? "---\n" : "", sample(*l.model, l.tokenizer, l.o, i).c_str());
   return 0;
@@ -369,6 +408,18 @@ static int show_command(const Parsed &parsed) {
   const json::Value config = json::parse(file.text("config"), file.path);
   for (size_t i = 0; i < config.keys.size(); i++)
     printf("  %-18s %s\n", config.keys[i].c_str(), config.items[i].text.c_str());
+  if (info.options.reads) {
+    const Config c = config_of(info.options, 1);
+    if (c.mixes()) {
+      const Weights<float> none;
+      Arena<float> count;
+      MixRouter<float> router(c, none);
+      router.carve(count, c.T, false);
+      fputs(router.list_reads().c_str(), stdout);
+    } else {
+      printf("%s: h_j = x_j, the stream\n", c.router.c_str());
+    }
+  }
   int64_t parameters = 0, n = 0;
   for (const runtime::TensorView &t : file.tensors) {
     runtime::count_elements(t.shape, n);
@@ -399,6 +450,7 @@ int main(int argc, char **argv) {
     if (parsed.command == "train") return train(parsed);
     if (parsed.command == "eval") return eval_command(parsed);
     if (parsed.command == "sample") return sample_command(parsed);
+    if (parsed.command == "routes") return routes_command(parsed);
     if (parsed.command == "show") return show_command(parsed);
     return runtime::compare_checkpoints(runtime::find_checkpoint(parsed.positional[0]),
                                         runtime::find_checkpoint(parsed.positional[1]), stdout);

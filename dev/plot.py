@@ -3,6 +3,7 @@
 
 Needs:  pip install matplotlib
 Run:    python3 dev/plot.py runs/A [runs/B ...] [-o FILE.png]      (default: loss.png in the first run's folder)
+        python3 dev/plot.py routes runs/A [-o FILE.png]            the routing of a model: plot_routes.py
 
 Above: training loss (thin: every step, thick: smoothed) and validation loss (dots). Below: learning rate and gradient
 norm. A run is a folder, or its log.jsonl. Exit codes: 1 a log that cannot be read, 3 matplotlib is missing.
@@ -103,6 +104,10 @@ def plain_number(value, _):
 
 
 def main():
+    if sys.argv[1:2] == ["routes"]:
+        import plot_routes  # beside this file
+        plot_routes.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its log.jsonl")
     parser.add_argument("-o", "--out", metavar="FILE.png", help="default: loss.png in the first run's folder")

@@ -34,7 +34,7 @@ struct Options {
   std::string schedule = "cosine";
   // run
   std::string out = "runs/default", resume_from, init_from, options_file;
-  bool resume = false, verbose = false, dry_run = false;
+  bool resume = false, verbose = false, dry_run = false, reads = false;
   int64_t stop_after = 0, save_every = 0, keep = 0, eval_every = 100, eval_tokens = 262144, sample_every = 0;
   int64_t threads = 0;
   double max_minutes = 0;
@@ -82,7 +82,7 @@ inline bool parse_split(const std::string &text, double percent[3]) {
 enum class Kind { integer, real, flag, text, choice, optional_text };  // optional_text: --name or --name VALUE
 enum class Group { data, model, training, run, sampling };
 enum class Nature { science, circumstance };
-enum Command : unsigned { TRAIN = 1, EVAL = 2, SAMPLE = 4, SHOW = 8, COMPARE = 16, ANY = 31 };
+enum Command : unsigned { TRAIN = 1, EVAL = 2, SAMPLE = 4, SHOW = 8, COMPARE = 16, ROUTES = 32, ANY = 63 };
 
 inline const char *group_name(Group g) {
   static const char *const names[] = {"data", "model", "training", "run", "sampling"};
@@ -96,7 +96,8 @@ inline const std::vector<CommandRow> &command_table() {
       {TRAIN, "train", "", 0, "train a model (the command where none is named)"},
       {EVAL, "eval", "CKPT", 1, "loss of a checkpoint on a whole validation or test text"},
       {SAMPLE, "sample", "CKPT", 1, "text written by a checkpoint"},
-      {SHOW, "show", "CKPT", 1, "configuration and tensors of a checkpoint"},
+      {ROUTES, "routes", "CKPT", 1, "what every read takes from every source: writes routing.json beside the checkpoint"},
+      {SHOW, "show", "CKPT", 1, "configuration and tensors of a checkpoint; the sources of every read (--reads)"},
       {COMPARE, "compare", "A B", 2, "two checkpoints bit by bit; exit code 1 if they differ"}};
   return rows;
 }
@@ -145,18 +146,18 @@ inline std::vector<Option> make_option_table() {
     t.push_back({name, f, Kind::choice, {0}, std::move(choices), g, n, c, metavar, help, nullptr});
   };
 
-  text("data", &O::data, "PATH", circumstance, TRAIN | EVAL,
+  text("data", &O::data, "PATH", circumstance, TRAIN | EVAL | ROUTES,
        "text file, llm.c .bin shards (a glob), or `stories`: the built-in generator");
-  text("val", &O::val, "PATH", circumstance, TRAIN | EVAL,
+  text("val", &O::val, "PATH", circumstance, TRAIN | EVAL | ROUTES,
        "validation text of its own; without it a part of --data (--split)");
-  text("split", &O::split, "A/B/C", science, TRAIN | EVAL,
+  text("split", &O::split, "A/B/C", science, TRAIN | EVAL | ROUTES,
        "percentages of --data for training, validation and test, in this order");
   choice("part", &O::part, {"val", "test"}, "PART", circumstance, EVAL, "the part that eval reads");
-  flag("skip-unknown", &O::skip_unknown, TRAIN | EVAL,
+  flag("skip-unknown", &O::skip_unknown, TRAIN | EVAL | ROUTES,
        "leave out bytes of the validation text that the training text lacks, instead of refusing them");
   choice("order", &O::order, {"shuffle", "random", "sequential"}, "ORDER", science, TRAIN,
          "training windows: a seeded permutation, random offsets, or one after another");
-  integer("data-seed", &O::data_seed, {0}, science, TRAIN | EVAL, "seed of the order and of the built-in stories");
+  integer("data-seed", &O::data_seed, {0}, science, TRAIN | EVAL | ROUTES, "seed of the order and of the built-in stories");
 
   g = Group::model;
   choice("router", &O::router,
@@ -185,7 +186,7 @@ inline std::vector<Option> make_option_table() {
   g = Group::training;
   integer("steps", &O::steps, {0, 1e12}, science, TRAIN,
           "optimizer steps of the whole run; 0: save the initial model and end");
-  integer("batch", &O::batch, {1, 1e6}, science, TRAIN | EVAL, "sequences of a step");
+  integer("batch", &O::batch, {1, 1e6}, science, TRAIN | EVAL | ROUTES, "sequences of a step");
   integer("micro-batch", &O::micro_batch, {0, 1e6}, circumstance, TRAIN,
           "sequences of a pass, a power of two; 0: the whole batch. The result is the same, smaller needs less memory");
   real("lr", &O::lr, {0, 1e3}, science, TRAIN, "largest learning rate");
@@ -217,15 +218,16 @@ inline std::vector<Option> make_option_table() {
   integer("keep", &O::keep, {0, 1e12}, circumstance, TRAIN, "checkpoints to keep, the newest; 0: all");
   integer("eval-every", &O::eval_every, {0, 1e12}, circumstance, TRAIN,
           "steps between evaluations; 0: only at the end");
-  integer("eval-tokens", &O::eval_tokens, {1}, circumstance, TRAIN,
-          "tokens of an evaluation on the way; the last one reads the whole part");
+  integer("eval-tokens", &O::eval_tokens, {1}, circumstance, TRAIN | ROUTES,
+          "tokens of an evaluation on the way (the last one reads the whole part), and of routes");
   integer("sample-every", &O::sample_every, {0, 1e12}, circumstance, TRAIN, "steps between printed samples; 0: never");
   real("max-minutes", &O::max_minutes, {0, 1e9}, circumstance, TRAIN,
        "save and stop after this time, to be resumed; 0: no limit");
-  integer("threads", &O::threads, {0, 4096}, circumstance, TRAIN | EVAL | SAMPLE, "threads; 0: one per core");
-  text("options", &O::options_file, "FILE", circumstance, TRAIN | EVAL | SAMPLE,
+  integer("threads", &O::threads, {0, 4096}, circumstance, TRAIN | EVAL | ROUTES | SAMPLE, "threads; 0: one per core");
+  text("options", &O::options_file, "FILE", circumstance, TRAIN | EVAL | ROUTES | SAMPLE,
        "read options from a file, one a line, # begins a comment; the command line wins");
   flag("verbose", &O::verbose, ANY, "say more: the memory plan, the parameter table, timings");
+  flag("reads", &O::reads, SHOW, "list the sources of every read by name");
   flag("dry-run", &O::dry_run, TRAIN, "check everything, print the plan and stop before anything is allocated");
 
   g = Group::sampling;

@@ -1,7 +1,7 @@
 // options.cuh: the command line. parse() reads it against the table in option_table.cuh and reports all errors at
 // once; nothing is allocated or opened before that, except the file of --options.
 //
-//   train_gpt [train|eval|sample|show|compare] [CKPT...] --name value | --name=value | --flag | --flag=0|1
+//   train_gpt [train|eval|sample|routes|show|compare] [CKPT...] --name value | --name=value | --flag | --flag=0|1
 //   --options FILE and options built into the binary: one a line, `--name value`, `--name=value` or `--flag`; '#' at
 //   the start or after a space begins a comment; a value in double quotes is taken as it stands between them.
 //   Later wins: built-in options, then the file, then the command line. Inside one of them an option stands once.
@@ -181,7 +181,7 @@ struct OptionReader {
       }
     const std::string near = nearest(command_table(), word);
     error("", "unknown command '" + word + "'" +
-                  (near.empty() ? "; the commands are train, eval, sample, show, compare"
+                  (near.empty() ? "; the commands are train, eval, sample, routes, show, compare"
                                 : "; did you mean " + near + "?"));
     command = ANY, out.command = "", out.positional.clear();
   }

@@ -110,7 +110,7 @@ template <class real> std::vector<real> weights(const MixRouter<real> &r, int64_
   const int64_t k = r.reads[j].lane, n = (int64_t)g.sources.size(), open = r.partials(j);
   std::vector<real> p;
   for (int64_t t = 0; t < N; t++) {
-    const real mx = g.mx[k * N + t], inv = g.l[k * N + t];
+    const real mx = g.mx[t * GROUP + k], inv = g.l[t * GROUP + k];
     for (int64_t i = 0; i < n; i++) p.push_back(exact::exp_neg(g.z[(t * n + i) * GROUP + k] - mx) * inv);
     for (int64_t d = 0; d < open; d++) p.push_back(exact::exp_neg(r.saved[j][(t * open + d) * 3] - mx) * inv);
   }
@@ -173,7 +173,10 @@ struct DirectRouter : MixRouter<double> {
       if (d && (t * c.D() + d) > (int64_t)found[key].size()) found[key].push_back(scale);
       if (d && held) scale = held->at(key)[t * c.D() + d - 1];
       if (d && !details) continue;
-      list.sums.push_back(P), list.scale.push_back(scale), list.bias.push_back(d == 0 ? 0 : beta ? beta[d - 1] : c.beta);
+      list.sums.push_back(P), list.scale.push_back(scale),
+          list.bias.push_back(d == 0 ? 0
+                              : beta ? beta[d - 1]
+                                     : c.beta);
     }
   }
   List list_of(int64_t j, int64_t t) {

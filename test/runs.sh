@@ -122,7 +122,7 @@ check "eval: the same for batch 1, 3, 8, threads and builds" '
   done
   says first "predictions"'
 check "sample: the same text from plain and cpu, longer than the context" '
-  train cpu a --steps 20 || exit 1
+  train cpu a --lr 0.05 --warmup 0 || exit 1  # large steps: the text hangs on every position
   for o in "--temperature 0" "--temperature 1 --samples 3" "--temperature 0.7 --top-k 5" \
     "--temperature 1.3 --top-p 0.8 --sample-seed 7"; do
     run cpu sample a --prompt "The cat" --tokens 90 $o && cp stdout first &&

@@ -1,2 +1,14 @@
+// test_routers.cu: the routers on the depth mixer. routers_truth.h: what must hold between the methods and against the
+// direct softmax; routers_gradients.h: finite differences, goldens, source lists, rows of parameters; routers_edges.h:
+// numerical edges, and bits over passes, ranks and decoding.
+#include "test/routers_edges.h"
+#include "test/routers_gradients.h"
 #include "test/routers_truth.h"
-int main() { set_float_mode(); routers::truths(); return check::report(); }
+
+int main() {
+  set_float_mode();
+  routers::gradients_and_goldens();
+  routers::edges_and_bits();
+  routers::truths();
+  return check::report();
+}

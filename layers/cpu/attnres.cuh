@@ -52,7 +52,7 @@ INLINE oct fold(const vec *a) {  // butterfly 16 and 8: 32 lanes to 8
   UNROLL for (int step = LV / 2; step > 0 && step * VL >= 8; step /= 2) UNROLL for (int u = 0; u < step; u++) s[u] =
       s[u] + s[u + step];
   if constexpr (VL == 8) return (oct)s[0];
-  UNROLL for (int u = 0; u * VL < 16; u++) store(x + u * VL, s[u]);
+  for (int u = 0; u * VL < 16; u++) store(x + u * VL, s[u]);
   return VL == 16 ? load8(x) + load8(x + 8) : load8(x);
 }
 #define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -67,24 +67,29 @@ INLINE oct reduce8(const oct *v) {  // lane k = butterfly 4, 2, 1 of v[k]
 #undef MIX
 // lane k = lane_dot of a and row[k], k < n; other lanes +0. GET: row[k] = rows + k*ld, or *rows[k]
 template <int G> INLINE void dots_of(oct *v, const float *a, const float *const *row, int64_t C) {
+  constexpr int H = LV > 2 ? LV / 2 : LV;  // lanes in two passes over the rows where registers are few
   vec acc[G][LV];
-  UNROLL for (int g = 0; g < G; g++) UNROLL for (int u = 0; u < LV; u++) acc[g][u] = splat(0.f);
-  int64_t c = 0;
-  for (; c + 32 <= C; c += 32) UNROLL for (int u = 0; u < LV; u++) {
-      const vec x = load(a + c + u * VL);
-      UNROLL for (int g = 0; g < G; g++) acc[g][u] = fma(x, load(row[g] + c + u * VL), acc[g][u]);
-    }
-  if (c < C)
+  const int64_t whole = C / 32 * 32;
+  UNROLL for (int first = 0; first < LV; first += H) {
+    vec x[G][H];
+    UNROLL for (int g = 0; g < G; g++) UNROLL for (int u = 0; u < H; u++) x[g][u] = splat(0.f);
+    for (int64_t c = first * VL; c < whole; c += 32) UNROLL for (int u = 0; u < H; u++) {
+        const vec y = load(a + c + u * VL);
+        UNROLL for (int g = 0; g < G; g++) x[g][u] = fma(y, load(row[g] + c + u * VL), x[g][u]);
+      }
+    UNROLL for (int g = 0; g < G; g++) UNROLL for (int u = 0; u < H; u++) acc[g][first + u] = x[g][u];
+  }
+  if (whole < C)
     for (int g = 0; g < G; g++) {
       Lanes lanes;
       for (int u = 0; u < LV; u++) lanes.x[u] = acc[g][u];
-      lane_tail(lanes, c, C, [&](float x, int64_t i) { return exact::fma(a[i], row[g][i], x); });
+      lane_tail(lanes, whole, C, [&](float x, int64_t i) { return exact::fma(a[i], row[g][i], x); });
       for (int u = 0; u < LV; u++) acc[g][u] = lanes.x[u];
     }
   UNROLL for (int g = 0; g < G; g++) v[g] = fold(acc[g]);
 }
 INLINE oct dots(const float *a, const float *const *row, int n, int64_t C) {
-  constexpr int G = VL == 16 ? 8 : 2;
+  constexpr int G = VL == 16 ? 8 : 4;
   oct v[8] = {};
   int k = 0;
   for (; k + G <= n; k += G) dots_of<G>(v + k, a, row + k, C);
@@ -292,22 +297,50 @@ inline void phase1_scalars(SourceBackward *to, float *db, const oct *bias, const
     }
   }
 }
+// Columns c.. of S sources, W vectors wide: every row of dh and w is loaded once for all of them
+template <int K, int S, int W> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<float> &g, size_t i,
+                                                     int64_t t, const float *const *dh, int64_t C, int64_t c) {
+  const int from_p = g.first == g.none ? 1 : 0, from_w = g.begin();
+  vec d[S][W];
+  UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) d[s][v] =
+      load(g.sources[i + s].ds + t * C + c + v * VL);
+  auto add = [&](const float *row, const float *factor) __attribute__((always_inline)) {
+    vec y[W];
+    UNROLL for (int v = 0; v < W; v++) y[v] = load(row + v * VL);
+    UNROLL for (int s = 0; s < S; s++) {
+      const vec f = splat(factor[s * (sizeof(SourceBackward) / sizeof(float))]);
+      UNROLL for (int v = 0; v < W; v++) d[s][v] = fma(f, y[v], d[s][v]);
+    }
+  };
+  for (int k = from_p; k < g.K; k++) add(dh[k] + c, &x[i].p[k]);
+  for (int k = from_w; k < g.K; k++) add(g.w + k * C + c, &x[i].be[k]);
+  UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) {
+    const int64_t at = t * C + c + v * VL;
+    store(g.sources[i + s].ds + at, fma(splat(-x[i + s].gamma), load(g.sources[i + s].s + at), d[s][v]));
+  }
+}
 template <int K> void phase1_rows(float *dw, const SourceBackward *x, const MixGroup<float> &g, int64_t t, int64_t b,
                                   int64_t B, const float *const *dh, int64_t C) {
+  constexpr int W = VL == 16 ? 2 : 4;
   const size_t n = g.sources.size();
   const int from_p = g.first == g.none ? 1 : 0, from_w = g.begin();
-  for (size_t i = 0; i < n; i++) {
-    const Source<float> &source = g.sources[i];
-    const float *s = source.s + t * C;
-    float *ds = source.ds + t * C;
-    auto row = [&](auto get, auto put, int64_t c) {
-      vec d = get(ds + c);
-      UNROLL for (int k = 0; k < K; k++) if (k >= from_p && k < g.K) d = fma(splat(x[i].p[k]), get(dh[k] + c), d);
-      UNROLL for (int k = 0; k < K; k++) if (k >= from_w && k < g.K) d =
-          fma(splat(x[i].be[k]), get(g.w + k * C + c), d);
-      put(ds + c, fma(splat(-x[i].gamma), get(s + c), d));
-    };
-    over(C, row);
+  for (size_t i = 0; i < n; i += 2) {
+    int64_t c = 0;
+    for (; c + W * VL <= C; c += W * VL)
+      if (i + 1 < n)
+        phase1_ds<K, 2, W>(x, g, i, t, dh, C, c);
+      else
+        phase1_ds<K, 1, W>(x, g, i, t, dh, C, c);
+    for (size_t j = i; j < std::min(n, i + 2); j++) {
+      const float *s = g.sources[j].s + t * C + c;
+      float *ds = g.sources[j].ds + t * C + c;
+      over(C - c, [&](auto get, auto put, int64_t rest) {
+        vec d = get(ds + rest);
+        for (int k = from_p; k < g.K; k++) d = fma(splat(x[j].p[k]), get(dh[k] + c + rest), d);
+        for (int k = from_w; k < g.K; k++) d = fma(splat(x[j].be[k]), get(g.w + k * C + c + rest), d);
+        put(ds + rest, fma(splat(-x[j].gamma), get(s + rest), d));
+      });
+    }
   }
   over(C, [&](auto get, auto put, int64_t c) {
     vec acc[K];
