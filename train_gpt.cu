@@ -411,7 +411,7 @@ static int show_command(const Parsed &parsed) {
   if (info.options.reads) {
     const Config c = config_of(info.options, 1);
     if (c.mixes()) {
-      const Weights<float> none;
+      const Weights<float> none{};
       Arena<float> count;
       MixRouter<float> router(c, none);
       router.carve(count, c.T, false);

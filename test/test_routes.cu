@@ -220,7 +220,12 @@ static void test_rms() {
         same(what + " gradient", routes.gradient[j] / sum, 1, 1e-9);
       }
       that(routes.scale.size() == (c.mixes() || c.router == "prenorm" ? 0 : (size_t)c.M()), "scales");
-      if (c.router == "rezero") same("scale", routes.scale[2], std::fabs(model.w.router[2][0]), 1e-15);
+      for (size_t j = 0; j < routes.scale.size(); j++) {
+        const int64_t width = c.router == "rezero" ? 1 : c.C;
+        double sum = 0;
+        for (int64_t i = 0; i < width; i++) sum += std::fabs(model.w.router[j][i]);
+        same(name(c) + format(": scale %d", (int)j), routes.scale[j], sum / (double)width, 1e-12);
+      }
       if (c.delta()) {
         const auto &mix = dynamic_cast<MixRouter<double> &>(*model.router);
         same("mix_rms", routes.rms(routes.mixes[3]), rms(mix.y[3], nullptr), 1e-9);
