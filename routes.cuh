@@ -3,8 +3,8 @@
 //
 //   weight            p_i of source i in the read, mean over tokens: exp(z_i - mx)*inv with the z, mx and inv that the
 //                     forward pass left (attnres.cuh). Read 0 takes e alone.
-//   term_rms          mean over tokens of p_i/r_i, the rms of p_i s_i: values are not normalised, so a small weight on a
-//                     large source can matter more than a large weight on a small one
+//   term_rms          mean over tokens of p_i/r_i, the rms of p_i s_i: values are not normalised, so a small weight on
+//                     a large source can matter more than a large weight on a small one
 //   entropy           mean over tokens of -sum p_i log p_i, in nats;   effective_sources = exp(entropy)
 //   distance          of read j from a source: j - mean of the numbers of the updates in it; e counts as update -1, the
 //                     final read as j = M.  effective_distance = sum over sources of weight*distance

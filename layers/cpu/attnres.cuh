@@ -46,14 +46,13 @@ INLINE oct exp8(oct x) {  // exact::exp_neg, lane by lane
 
 // ---- lane sums, eight at a time
 INLINE oct fold(const vec *a) {  // butterfly 16 and 8: 32 lanes to 8
-  alignas(64) float x[32];
-  vec s[LV];
-  UNROLL for (int u = 0; u < LV; u++) s[u] = a[u];
-  UNROLL for (int step = LV / 2; step > 0 && step * VL >= 8; step /= 2) UNROLL for (int u = 0; u < step; u++) s[u] =
-      s[u] + s[u + step];
-  if constexpr (VL == 8) return (oct)s[0];
-  for (int u = 0; u * VL < 16; u++) store(x + u * VL, s[u]);
-  return VL == 16 ? load8(x) + load8(x + 8) : load8(x);
+  if constexpr (VL == 8) {
+    return (oct)((a[0] + a[2]) + (a[1] + a[3]));
+  } else {
+    alignas(64) float x[32];
+    for (int u = 0; u < LV; u++) store(x + u * VL, a[u]);
+    return (load8(x) + load8(x + 16)) + (load8(x + 8) + load8(x + 24));
+  }
 }
 #define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 INLINE oct reduce8(const oct *v) {  // lane k = butterfly 4, 2, 1 of v[k]
