@@ -37,7 +37,7 @@ INCLUDE_cpu   := -Ilayers/cpu
 STAMP    := -DWAV_COMMIT='"$(COMMIT)"'
 
 HAVE = $(shell command -v $(1) >/dev/null 2>&1 && echo yes)
-TESTS := exact data options safetensors runtime layers bits model
+TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes
 TEST_BINARIES := $(TESTS:%=$(OUT)/test_%)
 
 .PHONY: default all plain cpu demo test test-all bench clean help configure readme
@@ -71,7 +71,7 @@ $(OUT)/train_gpt_plain $(OUT)/train_gpt_cpu: $(OUT)/train_gpt_%: train_gpt.cu $(
 
 # test_bits and the bench see both namespaces; the truth is tested in the plain build
 $(TEST_BINARIES): $(OUT)/test_%: test/test_%.cu $(OUT)/flags
-	$(CXX) $(CXXFLAGS) -Ilayers/$(if $(filter bits,$*),cpu,plain) -MMD -MP -MF $@.d -x c++ $< -o $@
+	$(CXX) $(CXXFLAGS) -Ilayers/$(if $(filter bits mixer_bits,$*),cpu,plain) -MMD -MP -MF $@.d -x c++ $< -o $@
 $(OUT)/bench: dev/bench.cu $(OUT)/flags
 	$(CXX) $(CXXFLAGS) -Ilayers/cpu $(STAMP) -MMD -MP -MF $@.d -x c++ $< -o $@ -ldl
 

@@ -104,7 +104,7 @@ static Routes measure_routes(GPT<float> &model, const data::EvalWindows &windows
   Routes routes;
   for (int64_t w = 0; w < whole && w * T < tokens;) {
     int64_t n = 0;
-    for (; n < B && w < whole; n++, w++) windows.read(&inputs[n * T], &targets[n * T], w);
+    for (; n < B && w < whole && w * T < tokens; n++, w++) windows.read(&inputs[n * T], &targets[n * T], w);
     routes.add(model, inputs.data(), targets.data(), n, T);
   }
   return routes;
@@ -232,13 +232,13 @@ struct Loop {
                {"predictions", e.predictions},
                {"whole", whole}});
     progress.line(format("validation after step %lld: %s", (long long)step, e.text().c_str()));
-    if (t.config.mixes() && windows.predictions >= t.config.T) observe_routes(step, windows);
+    if (windows.predictions >= t.config.T) observe_routes(step, windows);
     if (e.loss < best) best = e.loss, log.fact("best_validation_loss", best), log.fact("best_validation_step", step);
     if (whole) log.fact("final_validation_loss", e.loss), log.fact("final_bits_per_character", e.bits_per_character);
   }
   // The short form of the routing, of one pass without gradients
   void observe_routes(int64_t step, const data::EvalWindows &windows) {
-    const int64_t n = std::min(model.sizes.B, windows.predictions / windows.T);
+    const int64_t n = std::min(o.batch, windows.predictions / windows.T);
     std::vector<int32_t> inputs(n * windows.T), targets(n * windows.T);
     for (int64_t w = 0; w < n; w++) windows.read(&inputs[w * windows.T], &targets[w * windows.T], w);
     Routes routes;

@@ -147,7 +147,7 @@ def draw_training(axis, events):
     if any(event["details_share"] for event in events):
         axis.plot(steps, [event["details_share"] for event in events], color="#c8452b", linewidth=2.6,
                   label="details in all")
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.4 * axis.get_ylim()[1])  # room for the legend
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(fontsize=7, ncol=2)
     axis.grid(alpha=0.25)

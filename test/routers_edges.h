@@ -195,6 +195,7 @@ inline void same_in_passes(const Method &m, int64_t B) {
     GPT<float> model(c, Sizes{pass, divide_up(B, pass), true});
     scatter(model, Start::random);
     for (int64_t i = 0; i < model.grads.n; i++) model.grads[i] = NAN;  // what an earlier step left must not matter
+    std::fill(model.memory.data, model.a.rope, NAN);                   // nor what memory held; the rope table is last
     const double loss = gradients(model, batch);
     const std::string what = format("%s: B = %d in passes of %d", m.name, (int)B, (int)pass);
     check::same_bits((what + ": loss").c_str(), &loss, &want, 1);
@@ -233,6 +234,11 @@ inline void same_decoded(const Method &m) {
     for (int64_t t = 0; t < c.T; t++)
       check::same_bits(format("%s: position %d", m.name, (int)t).c_str(), decoder.step(batch.inputs[t]),
                        model.a.logits + t * c.ld_logits(), c.V);
+  const std::vector<float> want = logits(model, c.T);
+  for (int64_t T = 1; T < c.T; T++) {  // a shorter window in the same memory
+    model.forward(batch.inputs.data(), 1, T);
+    check::same_bits(format("%s: %d tokens", m.name, (int)T).c_str(), logits(model, T).data(), want.data(), T * c.V);
+  }
   for (int64_t B : {3, 2}) {  // fewer sequences than memory is for
     GPT<float> larger(c, Sizes{4, 1, true}), fits(c, Sizes{B, 1, true});
     scatter(larger, Start::random), scatter(fits, Start::random);

@@ -58,8 +58,8 @@ inline void differences() {
         [&] {
           const bool full = configure(m, 1, 8).full();
           differences_of(m, configure(m, 3, 4), 7);
-          if (!full) differences_of(m, configure(m, 6, 10), 61);     // two groups in a block, a short last block
-          if (full) differences_of(m, configure(m, 9, 8), 61, 0.3);  // three groups
+          if (!full) differences_of(m, configure(m, 6, 10), 61, 0.4);  // two groups in a block, a short last block
+          if (full) differences_of(m, configure(m, 9, 8), 61, 0.3);    // three groups
         });
 }
 
@@ -145,10 +145,11 @@ struct GoldenModel {
     return loss;
   }
 };
-constexpr const char *GOLDENS[] = {"attnres", "block",   "delta",   "delta-block",  "wav",
-                                   "haares",  "details", "learned", "attnres_deep", "wav_m10"};
+// the first ones see most
+constexpr const char *GOLDENS[] = {"details", "delta", "attnres_deep", "wav_m10", "attnres",
+                                   "block",   "wav",   "haares",       "learned", "delta-block"};
 
-inline void golden_of(const char *name) {
+inline void golden_gradients(const char *name) {
   check::test(format("goldens: %s: h and p of every read, logits, loss, every gradient", name).c_str(), [&] {
     GoldenModel g(name);
     g.model->forward(g.tokens.data(), g.B(), g.c.T);
@@ -158,6 +159,8 @@ inline void golden_of(const char *name) {
     g.compare("loss", &loss, 1, 1e-10);
     g.compare_table("g.", g.model->grads.data, 1e-10);
   });
+}
+inline void golden_training(const char *name) {
   check::test(format("goldens: %s: 20 steps of training", name).c_str(), [&] {
     GoldenModel g(name);
     runtime::Schedule s;
@@ -171,6 +174,8 @@ inline void golden_of(const char *name) {
     }
     g.compare_table("q.", g.model->params.data, 1e-8);
   });
+}
+inline void golden_lists(const char *name) {
   check::test(format("goldens: %s: source lists and coefficients", name).c_str(), [&] {
     GoldenModel g(name);
     const MixRouter<double> &r = mixer(*g.model);
@@ -275,7 +280,7 @@ inline void parameters() {
 
 inline void gradients_and_goldens() {
   source_lists();
-  for (const char *name : GOLDENS) golden_of(name);
+  for (const char *name : GOLDENS) golden_lists(name), golden_gradients(name), golden_training(name);
   parameters();
   differences();
 }
