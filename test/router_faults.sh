@@ -27,8 +27,8 @@ done >"$work/common.h"
 
 one() {  # NUMBER WHAT FILE EDIT: into the file NUMBER.result
   tree=$work/$1
-  mkdir "$tree" && cd "$tree" && cp "$root"/*.cuh . && ln -s "$root/runtime" "$root/test" . || exit 2
-  case $3 in layers/*) cp -r "$root/layers" . ;; *) ln -s "$root/layers" . ;; esac
+  mkdir "$tree" && cd "$tree" && cp -p "$root"/*.cuh . && ln -s "$root/runtime" "$root/test" . || exit 2
+  case $3 in layers/*) cp -rp "$root/layers" . ;; *) ln -s "$root/layers" . ;; esac
   sed -e "$4" "$root/$3" >"$3"
   if cmp -s "$root/$3" "$3"; then echo "  FAIL $2: the edit changes nothing in $3: $4"
   elif [ -n "$only_edits" ]; then echo "  ok   $2"
@@ -152,6 +152,14 @@ fault "no dbeta" $f 's/if (r\.beta) device::add/if (false) device::add/'
 fault "no phase 1 backward" $f 's/device::mix_phase1_backward(dw, db, g, p\.B, p\.T, c\.C);//'
 fault "dq left as dw" $f 's/for (size_t j = 1; j < reads\.size(); j++) {/for (size_t j = 2; j < reads.size(); j++) {/'
 fault "learned coefficients of another block" $f 's/row + (size_t)b, {}/row, {}/'
+
+f=layers/cpu/attnres.cuh
+fault "cpu: gamma's lanes in another order" $f 's/((K\[0\] + K\[4\]) + (K\[2\] + K\[6\]))/((K[0] + K[2]) + (K[4] + K[6]))/'
+fault "cpu: gamma, r squared in another order" $f 's/sum \* (s\.r\[t\] \* s\.r\[t\])/sum * s.r[t] * s.r[t]/'
+fault "cpu: lanes that are no reads in gamma" $f 's/const oct K = (oct)((uoct)(dz \* (z - bias\[s\.detail\])) \& live)/const oct K = exp8(z - mx) * (z - bias[s.detail])/'
+f=layers/cpu/wav_router.cuh
+fault "cpu: a sum of the block scaled" $f 's/    x\.c\[0\] = 1;//'
+fault "cpu: the learned coefficients' gradient of another update" $f 's/b\.u\[k\] + t \* C, C);/b.u[0] + t * C, C);/'
 wait
 
 passed=0 failed=0 i=0

@@ -17,6 +17,17 @@ for method in prenorm rezero layerscale; do
   check "plain and cpu, $method: the same file after 20 steps" '
     train plain "p" --router $method && train cpu "c" --router $method && same p c 20 && identical p c'
 done
+# two groups of reads, blocks that close, a short last block
+for method in attnres delta "block --block 6" "delta-block --block 3" "wav --block 4" "haares --block 2" \
+  "block --block 4 --details phase,split,random,duplicate,learned --final-read all --rho 1.1 --router-lr 3" \
+  "wav --block 10 --fixed-beta --beta -1 --key-eps 1e-5"; do
+  check "$method: the same file from plain and cpu, in passes, by threads, resumed; the same text" '
+    deep="--layers 6 --steps 5 --router $method"
+    train plain p $deep && train cpu c $deep && same p c 5 && train cpu t3 $deep --threads 3 --micro-batch 2 &&
+      same p t3 5 && train cpu r $deep --stop-after 2 && run cpu --out r --resume && same p r 5 || exit 1
+    run plain sample p --prompt "The cat" --tokens 50 && cp stdout first && run cpu sample c --prompt "The cat" --tokens 50 &&
+      cmp stdout first'
+done
 check "plain and cpu, odd shapes: the same file" '
   odd="--layers 1 --channels 20 --heads 1 --context 1 --batch 3 --steps 5"
   train plain p $odd && train cpu c $odd && same p c 5 || exit 1
