@@ -30,8 +30,7 @@ COMMIT   := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 WARNINGS := -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-ignored-attributes -Wno-maybe-uninitialized \
             -Wno-unknown-warning-option -Wno-psabi -Wno-unused-command-line-argument
 OMP      := $(if $(filter 1,$(OPENMP)),-fopenmp)
-BASE     := -std=c++17 -ffp-contract=off -fno-math-errno $(WARNINGS) -I. $(EXTRA)
-CXXFLAGS := $(BASE) -O3 $(FLAGS_$(ARCH)) $(OMP)
+CXXFLAGS := -std=c++17 -ffp-contract=off -fno-math-errno $(WARNINGS) -I. -O3 $(FLAGS_$(ARCH)) $(OMP) $(EXTRA)
 INCLUDE_plain := -Ilayers/plain
 INCLUDE_cpu   := -Ilayers/cpu
 STAMP    := -DWAV_COMMIT='"$(COMMIT)"'

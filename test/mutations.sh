@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY=passive
 native=-march=native
 [ "$(uname -m)" = x86_64 ] || native=-mcpu=native
 tree=$work/tree
-mkdir "$tree" && cd "$root" && cp -r Makefile gpt.cuh train_gpt.cu layers runtime data test "$tree" || exit 2
+mkdir "$tree" && cd "$root" && cp -r Makefile *.cuh train_gpt.cu layers runtime data test "$tree" || exit 2
 
 program() {  # NAME: builds and runs test_NAME of the tree, into the file `result`
   [ -z "$only_edits" ] || return 1
@@ -98,6 +98,6 @@ slip "a query sees the key behind it" bits "attention: odd sizes" layers/cpu/att
   's/(int)ahead + r/(int)ahead + 1 + r/'
 
 # ---- the model
-slip "a gradient that skips the residual connection" model "prenorm: goldens: logits" gpt.cuh \
+slip "a gradient that skips the residual connection" model "prenorm: goldens: logits" routers.cuh \
   's/device::residual_forward(dx, dx, dh, p.N() \* c.C)/memcpy(dx, dh, p.N() * c.C * sizeof(real))/'
 report

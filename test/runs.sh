@@ -25,8 +25,8 @@ for method in attnres delta "block --block 6" "delta-block --block 3" "wav --blo
     deep="--layers 6 --steps 5 --router $method"
     train plain p $deep && train cpu c $deep && same p c 5 && train cpu t3 $deep --threads 3 --micro-batch 2 &&
       same p t3 5 && train cpu r $deep --stop-after 2 && run cpu --out r --resume && same p r 5 || exit 1
-    run plain sample p --prompt "The cat" --tokens 50 && cp stdout first && run cpu sample c --prompt "The cat" --tokens 50 &&
-      cmp stdout first'
+    run plain sample p --prompt "The cat" --tokens 50 && cp stdout first &&
+      run cpu sample c --prompt "The cat" --tokens 50 && cmp stdout first'
 done
 check "plain and cpu, odd shapes: the same file" '
   odd="--layers 1 --channels 20 --heads 1 --context 1 --batch 3 --steps 5"

@@ -7,8 +7,9 @@
 
 int main() {
   set_float_mode();
-  routers::gradients_and_goldens();
+  routers::goldens_and_parameters();
   routers::edges_and_bits();
   routers::truths();
+  routers::differences();
   return check::report();
 }

@@ -45,8 +45,8 @@ INLINE oct exp8(oct x) {  // exact::exp_neg, lane by lane
 }
 
 // ---- lane sums, eight at a time
-INLINE oct fold(const vec *a) {  // butterfly 16 and 8: 32 lanes to 8
-  if constexpr (VL == 8) {
+template <class Vector> INLINE oct fold(const Vector *a) {  // butterfly 16 and 8: 32 lanes to 8
+  if constexpr (sizeof(Vector) == sizeof(oct)) {
     return (oct)((a[0] + a[2]) + (a[1] + a[3]));
   } else {
     alignas(64) float x[32];
