@@ -64,6 +64,15 @@ static void print_model(const Config &c, const TensorTable &table, const MemoryP
       printf("  %-24s %6lld x %-6lld %s %-9g %s%s\n", t.name.c_str(), (long long)t.rows, (long long)t.cols,
              t.init == Init::normal ? "normal  " : "constant", t.value, t.decay ? "decay" : "",
              t.router ? "router" : "");
+  const bool both = std::count(c.details.begin(), c.details.end(), "phase") &&
+                    std::count(c.details.begin(), c.details.end(), "split");
+  for (int64_t b = 0; b < c.blocks() && both; b++)
+    if (c.block_length(b) % 4) {
+      printf(
+          "note: phase and split are orthogonal only in blocks whose length is a multiple of 4; block %lld has %lld\n",
+          (long long)b, (long long)c.block_length(b));
+      break;
+    }
   printf("memory:\n");
   plan.print(stdout);
 }

@@ -53,7 +53,7 @@ for program in "$out"/test_*; do
   esac
 done
 one runs sh "$here/runs.sh" "$out" "$mode"
-[ "$mode" = all ] && one mutations sh "$here/mutations.sh"
+[ "$mode" = all ] && one mutations sh "$here/mutations.sh" && one router_faults sh "$here/router_faults.sh"
 
 [ "$skipped" -eq 0 ] && echo "$passed passed, $failed failed" || echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
