@@ -1,8 +1,9 @@
 // bench.cu: how near the cpu build is to the machine it runs on.
 //
-//   build/bench [step] [layers] [gemm] [memory] [start] [options]      no section named: all
+//   build/bench [step] [layers] [methods] [gemm] [memory] [start] [options]      no section named: all
 //     step     the whole training step (forward, backward, clip, AdamW) as a share of the FMA peak
 //     layers   the same, then every function of the step: rate, share of peak or bandwidth, share of the step; the rest
+//     methods  the step of every method relative to prenorm's, parameters and memory added
 //     gemm     the matrix products of the model against OpenBLAS, where libopenblas can be loaded
 //     memory   planned bytes against the peak of the resident memory
 //     start    from an unopened text of 100 MB to the first step
@@ -38,7 +39,7 @@ struct Shape {
 };
 
 struct Arguments {
-  bool step = false, layers = false, gemm = false, memory = false, start = false, cpu_time = false;
+  bool step = false, layers = false, methods = false, gemm = false, memory = false, start = false, cpu_time = false;
   int64_t threads = 0, rounds = 7;
   std::vector<Shape> shapes;
 };
@@ -73,6 +74,7 @@ struct Model {
   void forward() { gpt.forward(inputs.data(), s.B, s.c.T); }
   void step() {
     gpt.gradients(inputs.data(), targets.data(), s.B, s.c.T, s.N());
+    gpt.finish_gradients();
     const double norm = gpt.gradient_norm();
     adam.scale = norm > 1 ? 1 / norm : 1;
     gpt.update(adam, 1, 0.1);
@@ -171,7 +173,7 @@ static void add_forward(std::vector<Piece> &pieces, Model &m) {
   add("embedding: 2 NC", 1, Bound::bytes, 2 * row,
       [&, N, C](int64_t) { device::embedding_forward(g.router->embedding(), g.w.embed, m.inputs.data(), N, C); });
   add("rmsnorm: 2 NC", c.M() + 1, Bound::bytes, 2 * row, [&, N, C](int64_t j) {
-    const float *h = j < g.c.M() ? g.router->input(j) : g.router->read_final(), *gain = g.w.final_norm;
+    const float *h = j < g.c.M() ? g.router->input(j) : g.router->output(), *gain = g.w.final_norm;
     if (j < g.c.M()) gain = j % 2 ? g.w.layer[j / 2].mlp_norm : g.w.layer[j / 2].attn_norm;
     device::rmsnorm_forward(g.a.normed, g.a.rstd[j], h, gain, N, C, g.c.eps);
   });
@@ -183,7 +185,8 @@ static void add_forward(std::vector<Piece> &pieces, Model &m) {
   });
   add("swiglu: 3 NH", c.L, Bound::bytes, 3 * hidden,
       [&, N, H](int64_t l) { device::swiglu_forward(g.a.hidden, g.a.layer[l].gateup, N, H); });
-  add("router write: 3 NC", c.M(), Bound::bytes, 3 * row, [&](int64_t j) { g.router->write(j, m.pass); });
+  if (!c.mixes())
+    add("router write: 3 NC", c.M(), Bound::bytes, 3 * row, [&](int64_t j) { g.router->write(j, m.pass); });
   add("cross-entropy: 2 NV", 1, Bound::bytes, 8. * (double)N * (double)c.V, [&, N](int64_t) {
     device::crossentropy_backward(g.a.losses, g.a.logits, g.c.ld_logits(), m.targets.data(), N, g.c.V, N);
   });
@@ -220,11 +223,12 @@ static void add_backward(std::vector<Piece> &pieces, Model &m) {
         device::swiglu_backward(g.a.layer[l].gateup, g.a.hidden, g.a.hidden, g.a.layer[l].gateup, N, H);
       },
       true);
-  add("d router: 3 NC", c.M(), Bound::bytes, 3 * row,
-      [&](int64_t j) { g.router->write_backward(j, m.pass), g.router->read_backward(j, g.a.dnormed, m.pass); });
+  if (!c.mixes())
+    add("d router: 3 NC", c.M(), Bound::bytes, 3 * row,
+        [&](int64_t j) { g.router->write_backward(j, m.pass), g.router->read_backward(j, m.pass); });
   add("d embedding: NC + VC", 1, Bound::bytes, row + 4. * (double)(c.V * C), [&, B, T, C](int64_t) {
-    device::embedding_backward(m.pass.grads.embed, g.router->embedding_backward(), m.inputs.data(), B, T, g.c.V, C,
-                               m.pass.carry);
+    device::embedding_backward(m.pass.grads.embed, g.router->embedding_backward(m.pass), m.inputs.data(), B, T, g.c.V,
+                               C, m.pass.carry);
   });
   add("gradient norm: P", 1, Bound::bytes, P, [&](int64_t) { g.gradient_norm(); });
   add("AdamW: 7 P", 1, Bound::bytes, 7 * P, [&](int64_t) { g.update(m.adam, 1, 0.1); });
@@ -443,9 +447,9 @@ static Arguments parse(int argc, char **argv) {
   Shape two = one;
   two.c.C = 128, two.c.L = 48, two.c.NH = 4;
   bool custom = false, bad = false;
-  const std::vector<std::pair<std::string, bool *>> words{{"step", &args.step},   {"layers", &args.layers},
-                                                          {"gemm", &args.gemm},   {"memory", &args.memory},
-                                                          {"start", &args.start}, {"--cpu-time", &args.cpu_time}};
+  const std::vector<std::pair<std::string, bool *>> words{
+      {"step", &args.step},     {"layers", &args.layers}, {"methods", &args.methods},    {"gemm", &args.gemm},
+      {"memory", &args.memory}, {"start", &args.start},   {"--cpu-time", &args.cpu_time}};
   const std::vector<std::pair<std::string, int64_t *>> numbers{
       {"--threads", &args.threads}, {"--rounds", &args.rounds}, {"--layers", &one.c.L}, {"--channels", &one.c.C},
       {"--heads", &one.c.NH},       {"--context", &one.c.T},    {"--batch", &one.B},    {"--vocabulary", &one.c.V}};
@@ -479,10 +483,12 @@ static Arguments parse(int argc, char **argv) {
   args.shapes.push_back(one);
   if (!custom) args.shapes.push_back(two);
   if (args.cpu_time) args.threads = 1;
-  if (!args.step && !args.layers && !args.gemm && !args.memory && !args.start)
-    args.layers = args.gemm = args.memory = args.start = true;
+  if (!args.step && !args.layers && !args.methods && !args.gemm && !args.memory && !args.start)
+    args.layers = args.methods = args.gemm = args.memory = args.start = true;
   return args;
 }
+
+#include "bench_methods.cuh"
 
 int main(int argc, char **argv) {
   try {
@@ -498,6 +504,7 @@ int main(int argc, char **argv) {
         const Result step = measure_step(bench, m);
         if (args.layers) bench_layers(bench, m, step);
       }
+    if (args.methods) bench_methods(bench, args);
     if (args.gemm) bench_gemm(bench, args);
     return 0;
   } catch (const std::exception &e) {
