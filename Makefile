@@ -71,7 +71,7 @@ $(OUT)/train_gpt_plain $(OUT)/train_gpt_cpu: $(OUT)/train_gpt_%: train_gpt.cu $(
 # test_bits and the bench see both namespaces; the truth is tested in the plain build
 $(TEST_BINARIES): $(OUT)/test_%: test/test_%.cu $(OUT)/flags
 	$(CXX) $(CXXFLAGS) -Ilayers/$(if $(filter bits mixer_bits,$*),cpu,plain) -MMD -MP -MF $@.d -x c++ $< -o $@
-$(OUT)/bench: dev/bench.cu $(OUT)/flags
+$(OUT)/bench: dev/bench.cu $(OUT)/flags $(OUT)/commit
 	$(CXX) $(CXXFLAGS) -Ilayers/cpu $(STAMP) -MMD -MP -MF $@.d -x c++ $< -o $@ -ldl
 
 -include $(wildcard $(OUT)/*.d)
@@ -80,7 +80,10 @@ $(OUT)/bench: dev/bench.cu $(OUT)/flags
 EXPERIMENTS := $(patsubst dev/experiments/%.options,%,$(wildcard dev/experiments/*.options))
 .PHONY: $(EXPERIMENTS)
 $(EXPERIMENTS): %: $(OUT)/%
-$(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OUT)/flags
+$(OUT)/build: FORCE
+	@mkdir -p $(OUT)
+	@echo '$(BUILD)' | cmp -s - $@ || echo '$(BUILD)' > $@
+$(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OUT)/flags $(OUT)/commit $(OUT)/build
 	sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $< > $@.inc
 	$(CXX) $(CXXFLAGS) $(INCLUDE_$(if $(BUILD),$(BUILD),cpu)) $(STAMP) -DWAV_EXPERIMENT='"$(abspath $@).inc"' \
 	  -MMD -MP -MF $@.d -x c++ train_gpt.cu -o $@
@@ -88,10 +91,13 @@ $(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OU
 demo: $(OUT)/train_gpt_cpu
 	@sh dev/demo.sh $(OUT)/train_gpt_cpu
 
-test: $(TEST_BINARIES) plain cpu
-	@sh test/run.sh $(OUT) essential
-test-all: $(TEST_BINARIES) plain cpu
-	@sh test/run.sh $(OUT) all
+# the programs are built in parallel, whether make was called with -j or not
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+.PHONY: test-programs
+test-programs: $(TEST_BINARIES) plain cpu
+test test-all:
+	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
+	@sh test/run.sh $(OUT) $(if $(filter test,$@),essential,all)
 
 bench: $(OUT)/bench
 	$(OUT)/bench

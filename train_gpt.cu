@@ -27,6 +27,9 @@ namespace json = runtime::json;
 static void resolve(Options &o) {
   o.min_lr = runtime::effective_min_lr(o), o.warmup = runtime::effective_warmup(o);
   if (o.router == "layerscale") o.layerscale_init = runtime::effective_layerscale_init(o);
+  std::string details;
+  for (const std::string &d : runtime::effective_details(o)) details += (details.empty() ? "" : ",") + d;
+  o.details = details.empty() ? "none" : details;
 }
 
 static Config config_of(const Options &o, int vocabulary) {
@@ -41,8 +44,11 @@ static Config config_of(const Options &o, int vocabulary) {
 // --data, --val and --skip-unknown, where not given, are those of the run that wrote the checkpoint (its run.json)
 static void data_options_of_run(Options &o, const std::set<std::string> &given, const std::string &directory) {
   const json::Value run = runtime::RunLog::previous(directory), *options = run.find("options");
+  const bool other_text = given.count("data") || given.count("split");  // then the run's --val does not belong to it
   for (const char *name : {"data", "val", "skip-unknown"})
-    if (options && !given.count(name) && options->find(name))
+    if (other_text && !strcmp(name, "val"))
+      continue;
+    else if (options && !given.count(name) && options->find(name))
       runtime::restore_option(o, name, *options->find(name), directory + "/run.json");
 }
 
@@ -178,15 +184,28 @@ static Training prepare(const Parsed &parsed) {
     fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(info.tokenizer));
     const std::string directory = runtime::parent_directory(t.checkpoint);
     if (!parsed.given.count("out")) t.o.out = directory;
+    if (t.o.out != directory && !runtime::checkpoint_steps(t.o.out).empty())
+      throw Error(t.o.out + ": holds checkpoints of another run; --out names a folder without");
+    if (t.first_step >= t.o.steps)
+      throw Error(format("%s: the run is finished (step %lld of %lld); --init-from begins another from its parameters",
+                         t.checkpoint.c_str(), (long long)t.first_step, (long long)t.o.steps));
+    if (t.o.stop_after > 0 && t.o.stop_after <= t.first_step)
+      throw Error(format("--stop-after %lld is not beyond the checkpoint's step %lld; name a later step",
+                         (long long)t.o.stop_after, (long long)t.first_step));
     data_options_of_run(t.o, parsed.given, directory);
   } else {
     resolve(t.o);
-    t.checkpoint = t.o.init_from;
+    if (!t.o.init_from.empty()) t.checkpoint = runtime::find_checkpoint(t.o.init_from);
     if (!t.o.dry_run && !runtime::checkpoint_steps(t.o.out).empty())
       throw Error(t.o.out +
                   ": holds checkpoints of an earlier run; --resume goes on with it, --out names another folder");
     if (!t.checkpoint.empty()) {
       const runtime::SafetensorsFile file(t.checkpoint);
+      const Options from = runtime::read_info(file, t.o).options;
+      if (from.router != t.o.router || from.heads != t.o.heads || from.details != t.o.details ||
+          from.block != t.o.block)
+        printf("note: %s was trained with --router %s --heads %lld --block %lld --details %s\n", t.checkpoint.c_str(),
+               from.router.c_str(), (long long)from.heads, (long long)from.block, from.details.c_str());
       fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(file.text("tokenizer")));
     }
   }
@@ -195,6 +214,13 @@ static Training prepare(const Parsed &parsed) {
     throw Error(format("%s: trained on data with fingerprint %s, --data and --val have %s; resume with the same data",
                        t.checkpoint.c_str(), fingerprint.c_str(), hex(t.corpus.fingerprint).c_str()));
   t.config = config_of(t.o, t.corpus.tokenizer.vocabulary);
+  if (!t.o.init_from.empty()) {  // its tensors fit, or are refused by name
+    const runtime::SafetensorsFile file(t.checkpoint);
+    for (const Tensor &row : tensor_table(t.config).rows) file.at(row.name, "F32", row.shape());
+  }
+  if (t.o.steps > 0) data::Windows(t.corpus.train, t.config.T, data::Order::shuffle, 0);
+  if (t.o.sample_every > 0 && t.corpus.tokenizer.can_decode()) t.corpus.tokenizer.encode(t.o.prompt);
+  if (t.corpus.val.size() < 2) printf("note: no validation data (%lld tokens)\n", (long long)t.corpus.val.size());
   t.threads = device::set_threads(t.o.threads);
   return t;
 }
@@ -228,7 +254,7 @@ struct Loop {
                                model.moments.data + model.table.floats};
     runtime::save_checkpoint(runtime::checkpoint_path(o.out, step), state,
                              {o, t.corpus.tokenizer.to_text(), step, hex(t.corpus.fingerprint)});
-    runtime::prune_checkpoints(o.out, o.keep);
+    runtime::prune_checkpoints(o.out, o.keep, step);
   }
   void evaluation(int64_t step, bool whole) {
     if (t.corpus.val.size() < 2) return;
@@ -320,6 +346,7 @@ static const char *run(Loop &loop, double peak) {
 }
 
 static int train(const Parsed &parsed) {
+  signal(SIGPIPE, SIG_IGN);  // a reader that went away does not end the run
   Training t = prepare(parsed);
   const Sizes sizes{runtime::effective_micro_batch(t.o), divide_up(t.o.batch, runtime::effective_micro_batch(t.o)),
                     true};
@@ -345,14 +372,18 @@ static int train(const Parsed &parsed) {
   runtime::Progress progress(stdout, t.first_step, t.o.steps, runtime::seconds_now());
   Loop loop{t, t.o, model, log, progress, runtime::schedule_of(t.o)};
   if (const json::Value *best = before.find("best_validation_loss"))
-    if (best->to(loop.best)) log.fact("best_validation_loss", loop.best);
+    if (const json::Value *at = before.find("best_validation_step")) {
+      int64_t step = 0;
+      if (at->to(step) && step <= t.first_step && best->to(loop.best))
+        log.fact("best_validation_loss", loop.best), log.fact("best_validation_step", step);
+    }
   write_facts(log, t, model, plan);
   log.status("running");
   try {
     const char *status = run(loop, peak);
     progress.finish();
     log.status(status);
-  } catch (const Error &e) {
+  } catch (const std::exception &e) {
     progress.finish();
     log.fact("error", e.what());
     log.status("failed");
@@ -378,9 +409,14 @@ static Loaded load(const Parsed &parsed, const Sizes &sizes) {
   runtime::load_state(file, {&l.model->table, l.model->params.data, nullptr, nullptr});
   return l;
 }
+static int report(const std::vector<std::string> &errors) {
+  for (const std::string &e : errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
+  return errors.empty() ? 0 : 2;
+}
 static int eval_command(const Parsed &parsed) {
   Loaded l = load(parsed, {parsed.options.batch, 1, false});
   data_options_of_run(l.o, parsed.given, runtime::parent_directory(runtime::find_checkpoint(parsed.positional[0])));
+  if (const int code = report(runtime::contradictions(l.o, "eval", parsed.given))) return code;
   const data::Corpus corpus = open_data(l.o, &l.tokenizer);
   const data::EvalWindows windows(l.o.part == "test" ? corpus.test : corpus.val, l.model->c.T, 0,
                                   l.o.part == "test" ? "test data" : "validation data");

@@ -129,7 +129,7 @@ inline std::vector<int32_t> encode_pieces(const Tokenizer &tokenizer, const std:
 inline std::vector<int32_t> Tokenizer::encode(const std::string &text) const {
   if (!bytes && piece.empty() && !text.empty())
     throw Error("text cannot be encoded: the data came without a tokenizer.bin; put llm.c's tokenizer.bin beside the "
-                "shards or give token numbers");
+                "shards");
   if (!bytes) return encode_pieces(*this, text);
   std::vector<int32_t> tokens(text.size());
   for (size_t i = 0; i < text.size(); i++)

@@ -475,7 +475,7 @@ static Arguments parse(int argc, char **argv) {
     fprintf(stderr, "bench: --router %s: have prenorm, rezero, layerscale\n", one.c.router.c_str()), bad = true;
   if (bad) {
     fprintf(stderr,
-            "usage: bench [step] [layers] [gemm] [memory] [start] [--threads N] [--rounds N] [--cpu-time]\n"
+            "usage: bench [step] [layers] [methods] [gemm] [memory] [start] [--threads N] [--rounds N] [--cpu-time]\n"
             "             [--router NAME] [--layers N --channels N --heads N --context N --batch N\n"
             "             --vocabulary N]\n");
     exit(2);

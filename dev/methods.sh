@@ -1,10 +1,11 @@
 #!/bin/sh
 # methods.sh BINARY TRAIN VALID [STEPS [LAYERS [FOLDER]]]: every method from the same seed on the same text: 12 layers, 128
 # channels, 300 steps unless given. Prints a table in Markdown: parameters added to prenorm, validation loss and bits per
-# character over the whole of VALID. Leaves the runs in FOLDER (runs/methods); a run that is there already is not repeated.
+# character over the whole of VALID. Leaves the runs in FOLDER (runs/methods-LAYERS-STEPS); a run that is there already is not repeated.
 set -eu
 [ $# -ge 3 ] || { echo "usage: methods.sh BINARY TRAIN VALID [STEPS [LAYERS [FOLDER]]]" >&2; exit 2; }
-binary=$1 train=$2 valid=$3 steps=${4:-300} layers=${5:-12} folder=${6:-runs/methods}
+binary=$1 train=$2 valid=$3 steps=${4:-300} layers=${5:-12}
+folder=${6:-runs/methods-$layers-$steps}
 mkdir -p "$folder"
 fact() { sed -n "s/^  \"$2\": \([^,]*\),*$/\1/p" "$folder/$1/run.json"; }
 base=

@@ -91,9 +91,10 @@ inline std::string find_checkpoint(const std::string &path) {
     throw Error(path + ": no step_N.safetensors in this folder; name a checkpoint or the folder of a run");
   return checkpoint_path(path, steps.back());
 }
-// Removes all but the newest `keep` (0: keeps all)
-inline void prune_checkpoints(const std::string &directory, int64_t keep) {
-  const auto steps = checkpoint_steps(directory);
+// Of the checkpoints up to this step removes all but the newest `keep` (0: keeps all)
+inline void prune_checkpoints(const std::string &directory, int64_t keep, int64_t step) {
+  std::vector<int64_t> steps = checkpoint_steps(directory);
+  steps.erase(std::upper_bound(steps.begin(), steps.end(), step), steps.end());
   for (size_t i = 0; keep > 0 && i + (size_t)keep < steps.size(); i++)
     unlink(checkpoint_path(directory, steps[i]).c_str());
 }

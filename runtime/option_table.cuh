@@ -147,7 +147,7 @@ inline std::vector<Option> make_option_table() {
   };
 
   text("data", &O::data, "PATH", circumstance, TRAIN | EVAL | ROUTES,
-       "text file, llm.c .bin shards (a glob), or `stories`: the built-in generator");
+       "text file, llm.c .bin shards (a glob), or `stories[:MB]`: the built-in generator");
   text("val", &O::val, "PATH", circumstance, TRAIN | EVAL | ROUTES,
        "validation text of its own; without it a part of --data (--split)");
   text("split", &O::split, "A/B/C", science, TRAIN | EVAL | ROUTES,
@@ -157,7 +157,7 @@ inline std::vector<Option> make_option_table() {
        "leave out bytes of the validation text that the training text lacks, instead of refusing them");
   choice("order", &O::order, {"shuffle", "random", "sequential"}, "ORDER", science, TRAIN,
          "training windows: a seeded permutation, random offsets, or one after another");
-  integer("data-seed", &O::data_seed, {0}, science, TRAIN | EVAL | ROUTES, "seed of the order and of the built-in stories");
+  integer("data-seed", &O::data_seed, {0}, science, TRAIN, "seed of the order of the training windows");
 
   g = Group::model;
   choice("router", &O::router,

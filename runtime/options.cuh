@@ -237,7 +237,7 @@ inline std::vector<std::string> contradictions(const Options &o, const std::stri
   double percent[3];
   check({"split"}, !parse_split(o.split, percent),
         "--split must be three percentages that add up to 100, such as 90/5/5, got '" + o.split + "'");
-  check({}, given.count("val") && given.count("split"),
+  check({}, !o.val.empty() && given.count("split"),
         "--val and --split exclude each other: validation is a text of its own or a part of --data");
   if (command == "eval")
     check({"part"}, o.part == "test" && !o.val.empty(),
