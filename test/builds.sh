@@ -6,6 +6,7 @@ machine=$(uname -m)
 native=-march=native
 [ "$machine" = x86_64 ] || native=-mcpu=native
 passes="--steps 5 --batch 6 --micro-batch 2 --router layerscale --channels 40 --heads 4 --context 20"
+wav="--steps 3 --batch 4 --router wav --layers 6 --block 4 --channels 40 --heads 4 --context 20"
 
 built() {  # MAKE ARGUMENTS, the last ones targets
   make -C "$root" -j2 OUT="$PWD/build" "$@" >make.log 2>&1 && return
@@ -34,7 +35,7 @@ other() {
 }
 
 # steps the reference takes: they must not be those of a build that is checked
-(cd "$work" && train cpu reference && train cpu reference_passes $passes) || failed=$((failed + 1))
+(cd "$work" && train cpu reference && train cpu reference_passes $passes && train cpu reference_wav $wav) || failed=$((failed + 1))
 
 if [ "$machine" = x86_64 ]; then
   other "ARCH=avx2" essential ARCH=avx2
