@@ -23,6 +23,12 @@ using runtime::Options;
 using runtime::Parsed;
 namespace json = runtime::json;
 
+// Option errors, all at once; the exit code
+static int report(const std::vector<std::string> &errors) {
+  for (const std::string &e : errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
+  return errors.empty() ? 0 : 2;
+}
+
 // Defaults that mean "choose" become what they come to, so that checkpoints hold values
 static void resolve(Options &o) {
   o.min_lr = runtime::effective_min_lr(o), o.warmup = runtime::effective_warmup(o);
@@ -177,10 +183,7 @@ static Training prepare(const Parsed &parsed) {
     std::vector<std::string> errors = runtime::science_differences(t.o, info.options, &parsed.given);
     t.o = info.options, t.first_step = info.step, fingerprint = info.fingerprint;
     for (const std::string &e : runtime::contradictions(t.o, "train", parsed.given)) errors.push_back(e);
-    if (!errors.empty()) {
-      for (const std::string &e : errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
-      exit(2);
-    }
+    if (const int code = report(errors)) exit(code);
     fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(info.tokenizer));
     const std::string directory = runtime::parent_directory(t.checkpoint);
     if (!parsed.given.count("out")) t.o.out = directory;
@@ -409,10 +412,6 @@ static Loaded load(const Parsed &parsed, const Sizes &sizes) {
   runtime::load_state(file, {&l.model->table, l.model->params.data, nullptr, nullptr});
   return l;
 }
-static int report(const std::vector<std::string> &errors) {
-  for (const std::string &e : errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
-  return errors.empty() ? 0 : 2;
-}
 static int eval_command(const Parsed &parsed) {
   Loaded l = load(parsed, {parsed.options.batch, 1, false});
   data_options_of_run(l.o, parsed.given, runtime::parent_directory(runtime::find_checkpoint(parsed.positional[0])));
@@ -486,8 +485,7 @@ static int show_command(const Parsed &parsed) {
 int main(int argc, char **argv) {
   try {
     const Parsed parsed = runtime::parse(argc, argv, WAV_OPTIONS);
-    for (const std::string &e : parsed.errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
-    if (!parsed.errors.empty()) return 2;
+    if (const int code = report(parsed.errors)) return code;
     if (!parsed.help.empty()) {
       fputs((parsed.help == "markdown" ? runtime::help_markdown() : runtime::help(parsed.command)).c_str(), stdout);
       return 0;

@@ -297,8 +297,8 @@ inline void phase1_scalars(SourceBackward *to, float *db, const oct *bias, const
   }
 }
 // Columns c.. of S sources, W vectors wide: every row of dh and w is loaded once for all of them
-template <int K, int S, int W> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<float> &g, size_t i,
-                                                     int64_t t, const float *const *dh, int64_t C, int64_t c) {
+template <int S, int W> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<float> &g, size_t i, int64_t t,
+                                              const float *const *dh, int64_t C, int64_t c) {
   const int from_p = g.first == g.none ? 1 : 0, from_w = g.begin();
   vec d[S][W];
   UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) d[s][v] =
@@ -327,9 +327,9 @@ template <int K> void phase1_rows(float *dw, const SourceBackward *x, const MixG
     int64_t c = 0;
     for (; c + W * VL <= C; c += W * VL)
       if (i + 1 < n)
-        phase1_ds<K, 2, W>(x, g, i, t, dh, C, c);
+        phase1_ds<2, W>(x, g, i, t, dh, C, c);
       else
-        phase1_ds<K, 1, W>(x, g, i, t, dh, C, c);
+        phase1_ds<1, W>(x, g, i, t, dh, C, c);
     for (size_t j = i; j < std::min(n, i + 2); j++) {
       const float *s = g.sources[j].s + t * C + c;
       float *ds = g.sources[j].ds + t * C + c;
