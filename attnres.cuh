@@ -16,7 +16,7 @@
 //              h = (1/l1)*o
 // Backward: reads last to first by phase 2, then once per group phase 1; see the functions. A group's lane is `mix` (a
 // read), `copy` (read 0: h_0 = e, p = 1, no parameters) or `none` (read 0 of the delta methods).
-// Shapes: rows (N,C), N = B*T; z (N,n,8); mx, l, D (N,8); o, dh (8,N,C); w (8,C); bias (8,1+D), bias[k][0] = 0.
+// Shapes: rows (N,C), N = B*T; z (N,n,8); mx, l, D (N,8); o, dh 8 x (N,C); w (8,C); bias (8,1+D), bias[k][0] = 0.
 #pragma once
 #include "layers/embedding.cuh"
 
@@ -24,9 +24,10 @@ constexpr int GROUP = 8;         // reads of a group, lanes of a butterfly
 constexpr int MAX_PARTIALS = 7;  // a sum and its details (five kinds exist), or 7 updates
 
 template <class real> struct Source {
-  const real *s, *r;  // (N,C); (N)
-  real *ds;           // (N,C), added to
-  int detail;         // which bias: 0 none, 1.. the details as listed
+  const real *s, *r;   // (N,C); (N)
+  real *ds;            // (N,C), added to
+  int detail;          // which bias: 0 none, 1.. the details as listed
+  bool fresh = false;  // nothing was added yet: ds holds anything, counts as +0 and is written
 };
 
 template <class real> struct MixGroup {
@@ -35,6 +36,7 @@ template <class real> struct MixGroup {
   Lane first = mix;  // lane 0; the others mix
   std::vector<Source<real>> sources;
   int details = 0;
+  int64_t stride = 0;  // from one read's rows of o and dh to the next, at least N*C
   const real *w = nullptr, *bias = nullptr;
   real *o = nullptr, *z = nullptr, *mx = nullptr, *l = nullptr;  // after phase 2: l holds inv
   real *dh = nullptr, *D = nullptr;                              // backward
@@ -104,24 +106,24 @@ template <class real> void mix_phase1(const MixGroup<real> &g, int64_t N, int64_
       for (int64_t c = 0; c < C; c++) {
         real acc = 0;
         for (int64_t i = 0; i < n; i++) acc = exact::fma(E[i], g.sources[i].s[t * C + c], acc);
-        g.o[(k * N + t) * C + c] = acc;
+        g.o[k * g.stride + t * C + c] = acc;
       }
     }
 }
 
-// h of read k; saved (N,n,3) = z, r, c of the partials; mx and l of the read become the final maximum and 1/sum
+// h of read k; saved (n,3,N) = z, r, c of the partials; mx and l of the read become the final maximum and 1/sum
 template <class real, class Partials>
 void mix_phase2(real *h, real *saved, const MixGroup<real> &g, int k, const Partials &partials, int64_t N, int64_t C) {
   const auto read = reader(partials, C);
   for (int64_t t = 0; t < N; t++) {
     const PartialRows<real> p = read(t);
     real &mx = g.mx[t * GROUP + k], &l = g.l[t * GROUP + k], z[MAX_PARTIALS], E[MAX_PARTIALS], first = 1;
-    const real *o = g.o + (k * N + t) * C, mx1 = mx;
+    const real *o = g.o + k * g.stride + t * C, mx1 = mx;
     for (int d = 0; d < p.n; d++) {
       z[d] = exact::fma(p.c[d] * exact::lane_dot(g.w + k * C, p.row[d], C), p.r[d], g.bias_of(k)[p.detail[d]]);
       mx = z[d] > mx ? z[d] : mx;
-      real *save = saved + (t * p.n + d) * 3;
-      save[0] = z[d], save[1] = p.r[d], save[2] = p.c[d];
+      real *save = saved + d * 3 * N + t;
+      save[0] = z[d], save[N] = p.r[d], save[2 * N] = p.c[d];
     }
     if (p.n) first = exact::exp_neg(mx1 - mx), l = first * l;
     for (int d = 0; d < p.n; d++) E[d] = exact::exp_neg(z[d] - mx), l = l + E[d];
@@ -144,12 +146,12 @@ void mix_phase2_backward(real *const *G, real *dw, real *db, const real *h, cons
   const real *w = g.w + k * C;
   for (int64_t t = 0; t < N; t++) {
     const PartialRows<real> x = read(t);
-    const real *dh = g.dh + (k * N + t) * C, D = exact::lane_dot(dh, h + t * C, C);
+    const real *dh = g.dh + k * g.stride + t * C, D = exact::lane_dot(dh, h + t * C, C);
     g.D[t * GROUP + k] = D;
     for (int d = 0; d < x.n; d++) {
-      const real *P = x.row[d], z = saved[(t * x.n + d) * 3], r = saved[(t * x.n + d) * 3 + 1],
-                 c = saved[(t * x.n + d) * 3 + 2];
-      const real p = exact::exp_neg(z - g.mx[t * GROUP + k]) * g.l[t * GROUP + k], dz = p * (c * exact::lane_dot(dh, P, C) - D);
+      const real *P = x.row[d], *save = saved + d * 3 * N + t, z = save[0], r = save[N], c = save[2 * N];
+      const real p = exact::exp_neg(z - g.mx[t * GROUP + k]) * g.l[t * GROUP + k],
+                 dz = p * (c * exact::lane_dot(dh, P, C) - D);
       const real be = (dz * c) * r, gm = ((be * (z - g.bias_of(k)[x.detail[d]])) * (c * r)) / (real)C;
       for (int64_t i = 0; i < C; i++) {
         real &to = G[d][t * C + i], &sum = dw[t / T * C + i];
@@ -177,7 +179,7 @@ void mix_phase1_backward(real *dw, real *db, const MixGroup<real> &g, int64_t B,
       for (int k = g.begin(); k < g.K; k++) {
         const real z = g.z[(t * n + i) * GROUP + k];
         p[k] = exact::exp_neg(z - g.mx[t * GROUP + k]) * g.l[t * GROUP + k];
-        const real dz = p[k] * (exact::lane_dot(g.dh + (k * N + t) * C, s, C) - g.D[t * GROUP + k]);
+        const real dz = p[k] * (exact::lane_dot(g.dh + k * g.stride + t * C, s, C) - g.D[t * GROUP + k]);
         be[k] = dz * r, K[k] = dz * (z - g.bias_of(k)[source.detail]);
         if (source.detail) {
           real &bias = db[(k * B + t / T) * g.details + source.detail - 1];
@@ -187,14 +189,14 @@ void mix_phase1_backward(real *dw, real *db, const MixGroup<real> &g, int64_t B,
       const real sum = ((K[0] + K[4]) + (K[2] + K[6])) + ((K[1] + K[5]) + (K[3] + K[7])),
                  gamma = sum * (r * r) / (real)C;
       for (int64_t c = 0; c < C; c++) {
-        real &ds = source.ds[t * C + c];
-        for (int k = g.first == g.none ? 1 : 0; k < g.K; k++) ds = exact::fma(p[k], g.dh[(k * N + t) * C + c], ds);
+        real ds = source.fresh ? 0 : source.ds[t * C + c];
+        for (int k = g.first == g.none ? 1 : 0; k < g.K; k++) ds = exact::fma(p[k], g.dh[k * g.stride + t * C + c], ds);
         for (int k = g.begin(); k < g.K; k++) {
           ds = exact::fma(be[k], g.w[k * C + c], ds);
           real &sum_w = dw[(k * B + t / T) * C + c];
           sum_w = exact::fma(be[k], s[c], sum_w);
         }
-        ds = exact::fma(-gamma, s[c], ds);
+        source.ds[t * C + c] = exact::fma(-gamma, s[c], ds);
       }
     }
 }

@@ -200,12 +200,12 @@ template <class real> struct MixRouter : Router<real> {
     std::vector<real *> rows, r, c, ds;  // of its sum and details
     real *coef = nullptr;                // (1+D, length)
   };
-  int bases;
+  int bases, learned = 0;   // learned: which basis is, 0 none
   std::vector<Read> reads;  // M, and the final one
   std::vector<MixGroup<real>> groups;
   std::vector<Block> blocks;
   std::vector<Source<real>> sources;  // all, in order
-  std::vector<real *> u, r_u, h, y, saved, ds;
+  std::vector<real *> u, r_u, h, y, saved, ds, zeroed;
   real *e = nullptr, *r_e = nullptr, *x = nullptr, *dx = nullptr, *du = nullptr, *scratch = nullptr, *D = nullptr;
   real *dw = nullptr, *db = nullptr, *dcoef = nullptr;
 
@@ -213,6 +213,7 @@ template <class real> struct MixRouter : Router<real> {
       : c(c),
         w(w),
         bases(c.full() ? 0 : 1 + c.D()) {
+    for (int d = 0; d < c.D(); d++) learned = c.details[d] == "learned" ? 1 + d : learned;
     plan_reads();
   }
 
@@ -272,8 +273,9 @@ template <class real> struct MixRouter : Router<real> {
       y.push_back(j == 0 || !c.delta() ? h[j] : arena.take(N * C));
       saved.push_back(arena.take(N * partials(j) * 3));
     }
-    x = c.delta() ? arena.take(N * C) : nullptr, scratch = arena.take(GROUP * N * C), D = arena.take(GROUP * N);
+    x = c.delta() ? arena.take(N * C) : nullptr, scratch = arena.take(GROUP * stride(N)), D = arena.take(GROUP * N);
     for (size_t g = 0; g < groups.size(); g++) carve_group(groups[g], first_read(g), arena, N);
+    plan_first_gradients();
     if (!training) return;
     dx = c.delta() ? arena.take(N * C) : nullptr, du = arena.take(N * C);
     dw = arena.take(GROUP * B * C), db = arena.take(GROUP * B * c.D()), dcoef = arena.take(B);
@@ -293,8 +295,23 @@ template <class real> struct MixRouter : Router<real> {
       if (visible(j, sources[i], i)) g.sources.push_back(sources[i]);
     g.z = arena.take(N * (int64_t)g.sources.size() * GROUP), g.mx = arena.take(GROUP * N), g.l = arena.take(GROUP * N);
     g.w = arena.take(GROUP * c.C), g.bias = arena.take(GROUP * (1 + c.D()));
-    g.o = g.dh = scratch, g.D = D;
+    g.stride = stride(N), g.o = g.dh = scratch, g.D = D;
   }
+  // Backward runs through the groups last to first: the first to see a source writes its ds; `zeroed` sees no group
+  void plan_first_gradients() {
+    zeroed.clear();
+    for (const Source<real> &s : sources) {
+      Source<real> *first = nullptr;
+      for (MixGroup<real> &g : groups)
+        for (Source<real> &x : g.sources)
+          if (x.s == s.s) first = &x;
+      if (first)
+        first->fresh = true;
+      else
+        zeroed.push_back(s.ds);
+    }
+  }
+  int64_t stride(int64_t N) const { return N * c.C + STAGGER / (int64_t)sizeof(real); }
   int64_t first_read(size_t group) const {
     int64_t j = 0;
     while (reads[j].group != (int64_t)group) j++;
@@ -376,15 +393,14 @@ template <class real> struct MixRouter : Router<real> {
 
   // ---- backward
   real *doutput() override { return c.delta() ? dx : scratch; }
-  real *dinput(int64_t j, const Pass<real> &p) override { return scratch + reads[j].lane * p.N() * c.C; }
+  real *dinput(int64_t j, const Pass<real> &) override { return scratch + reads[j].lane * groups[0].stride; }
   void read_final_backward(const Pass<real> &p) override {
-    for (real *d : ds) std::fill_n(d, p.N() * c.C, (real)0);
+    for (real *d : zeroed) std::fill_n(d, p.N() * c.C, (real)0);
     if (!c.delta()) read_group_backward(final_read(), p);
   }
   void read_backward(int64_t j, const Pass<real> &p) override {
     if (c.delta()) device::residual_forward(dx, dx, dinput(j, p), p.N() * c.C);
     read_group_backward(j, p);
-    if (!c.full() && reads[j].position > 0) update_backward(j - 1, p);
   }
   // Phase 2 of read j; behind the group's first read, phase 1 of the group and the sums over sequences
   void read_group_backward(int64_t j, const Pass<real> &p) {
@@ -401,7 +417,15 @@ template <class real> struct MixRouter : Router<real> {
       device::mix_phase2_backward(ds.data() + 1 + j - k, dw_k, db_k, y[j], saved[j], g, k, open, p.B, p.T, c.C);
     } else if (j > 0) {
       const Block &b = blocks[read.block];
-      device::mix_phase2_backward(b.ds.data(), dw_k, db_k, y[j], saved[j], g, k, open(b, read.position), p.B, p.T, c.C);
+      const BlockPartials<real> partials = open(b, read.position);
+      if (read.position == 0) {
+        device::mix_phase2_backward(b.ds.data(), dw_k, db_k, y[j], saved[j], g, k, partials, p.B, p.T, c.C);
+      } else {
+        std::fill_n(dcoef, p.B, (real)0);
+        device::block_read_backward(du, dcoef, learned, b.ds.data(), dw_k, db_k, y[j], saved[j], g, k, partials, p.B,
+                                    p.T, c.C);
+        add_coefficient(j - 1, p);
+      }
     }
     if (k > 0) return;
     device::mix_phase1_backward(dw, db, g, p.B, p.T, c.C);
@@ -411,22 +435,20 @@ template <class real> struct MixRouter : Router<real> {
       if (r.beta) device::add_sequences(p.grads.router[r.row + 2], db + lane * p.B * c.D(), p.B, c.D(), p.carry);
     }
   }
-  // du of update j of its block, when all reads behind it are done
-  void update_backward(int64_t j, const Pass<real> &p) {
-    const Block &b = blocks[reads[j].block];
-    const int k = (int)reads[j].position;
-    int learned = 0;
-    for (int d = 0; d < c.D(); d++) learned = c.details[d] == "learned" ? 1 + d : learned;
-    std::fill_n(dcoef, p.B, (real)0);
-    device::block_update_backward(du, dcoef, learned, b.ds.data(), open(b, b.length), k, p.B, p.T, c.C);
-    if (learned) device::add_sequences(p.grads.router[b.coef_row] + k, dcoef, p.B, 1, p.carry);
+  // The gradient of update j's learned coefficient, beside its du
+  void add_coefficient(int64_t j, const Pass<real> &p) {
+    real *const grad = learned ? p.grads.router[blocks[reads[j].block].coef_row] + reads[j].position : nullptr;
+    if (learned) device::add_sequences(grad, dcoef, p.B, 1, p.carry);
   }
   const real *write_backward(int64_t j, const Pass<real> &p) override {
     const real *grad = c.full() ? ds[1 + j] : du;
     if (!c.full() && reads[j].position + 1 == blocks[reads[j].block].length) {
       Block &b = blocks[reads[j].block];
       device::close_block_backward(b.ds.data(), b.c.data(), bases, p.N(), c.C);
-      update_backward(j, p);
+      std::fill_n(dcoef, p.B, (real)0);
+      device::block_update_backward(du, dcoef, learned, b.ds.data(), open(b, b.length), (int)b.length - 1, p.B, p.T,
+                                    c.C);
+      add_coefficient(j, p);
     }
     if (!c.delta()) return grad;
     device::residual_forward(du, dx, grad, p.N() * c.C);

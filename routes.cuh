@@ -213,8 +213,8 @@ struct Routes {
         sum += p, scores += j ? p * (double)(z - mx) : 0;
       };
       for (int64_t i = 0; i < n; i++) take(i, g.z[(t * n + i) * GROUP + k], g.sources[i].r[t]);
-      const real *saved = mix.saved[j] + t * partials * 3;
-      for (int64_t d = 0; d < partials; d++) take(n + d, saved[d * 3], saved[d * 3 + 1]);
+      const real *saved = mix.saved[j] + t;
+      for (int64_t d = 0; d < partials; d++) take(n + d, saved[d * 3 * N], saved[(d * 3 + 1) * N]);
       if (j) r.entropy -= scores + sum * exact::log((double)inv);  // log p_i = z_i - mx + log inv
     }
   }

@@ -85,4 +85,12 @@ template <class real> void block_update_backward(real *du, real *dcoef, int lear
   }
 }
 
+// A read of the open block, backward, and with it du of the last update it saw, which is complete then
+template <class real> void block_read_backward(real *du, real *dcoef, int learned, real *const *G, real *dw, real *db,
+                                               const real *h, const real *saved, const MixGroup<real> &g, int k,
+                                               const BlockPartials<real> &b, int64_t B, int64_t T, int64_t C) {
+  mix_phase2_backward(G, dw, db, h, saved, g, k, b, B, T, C);
+  block_update_backward(du, dcoef, learned, G, b, b.updates - 1, B, T, C);
+}
+
 }  // namespace plain

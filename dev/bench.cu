@@ -3,7 +3,8 @@
 //   build/bench [step] [layers] [methods] [gemm] [memory] [start] [options]      no section named: all
 //     step     the whole training step (forward, backward, clip, AdamW) as a share of the FMA peak
 //     layers   the same, then every function of the step: rate, share of peak or bandwidth, share of the step; the rest
-//     methods  the step of every method relative to prenorm's, parameters and memory added
+//     methods  the step of every method (or of --router's) relative to prenorm's, parameters and memory added, and the
+//              depth mixer alone: time, bytes, share of the bandwidth
 //     gemm     the matrix products of the model against OpenBLAS, where libopenblas can be loaded
 //     memory   planned bytes against the peak of the resident memory
 //     start    from an unopened text of 100 MB to the first step
@@ -37,6 +38,15 @@ struct Shape {
                   c.router.c_str());
   }
 };
+
+static const std::vector<std::string> METHODS{"prenorm",    "block", "wav",         "attnres", "rezero",
+                                              "layerscale", "delta", "delta-block", "haares"};
+static void set_router(Config &c, const std::string &name) {
+  c.router = name;
+  c.details.clear();
+  if (name == "wav") c.details = {"phase", "split"};
+  if (name == "haares") c.details = {"split"};
+}
 
 struct Arguments {
   bool step = false, layers = false, methods = false, gemm = false, memory = false, start = false, cpu_time = false;
@@ -463,7 +473,8 @@ static Arguments parse(int argc, char **argv) {
         custom |= &n - &numbers[0] >= 2, i++;
         break;
       }
-    if (!strcmp(argv[i], "--router") && i + 1 < argc) one.c.router = two.c.router = argv[++i], known = true;
+    if (!strcmp(argv[i], "--router") && i + 1 < argc)
+      set_router(one.c, argv[++i]), set_router(two.c, argv[i]), known = true;
     if (!known) {
       fprintf(stderr, "bench: %s: not understood, or not a number from 1 to 1000000\n", argv[std::min(i, argc - 1)]);
       bad = true;
@@ -471,8 +482,8 @@ static Arguments parse(int argc, char **argv) {
   }
   if (one.c.C % one.c.NH || one.c.HS() % 2)
     fprintf(stderr, "bench: --channels must be an even multiple of --heads\n"), bad = true;
-  if (one.c.router != "prenorm" && one.c.router != "rezero" && one.c.router != "layerscale")
-    fprintf(stderr, "bench: --router %s: have prenorm, rezero, layerscale\n", one.c.router.c_str()), bad = true;
+  if (!std::count(METHODS.begin(), METHODS.end(), one.c.router))
+    fprintf(stderr, "bench: --router %s: there is no such method\n", one.c.router.c_str()), bad = true;
   if (bad) {
     fprintf(stderr,
             "usage: bench [step] [layers] [methods] [gemm] [memory] [start] [--threads N] [--rounds N] [--cpu-time]\n"

@@ -53,13 +53,16 @@ struct MemoryPlan {
   }
 };
 
-// Hands out consecutive aligned pieces of one buffer. With base = nullptr it only counts.
+// Hands out consecutive aligned pieces of one buffer. With base = nullptr it only counts. Behind every piece STAGGER
+// bytes stay free: rows of many pieces are read side by side, and at the distance of a power of two they would share
+// a few cache sets.
+constexpr int64_t STAGGER = 5 * ALIGNMENT;
 template <class real> struct Arena {
   real *base = nullptr;
   int64_t used = 0;
   real *take(int64_t n) {
     real *p = base ? base + used : nullptr;
-    used += round_up(n, ALIGNMENT / (int64_t)sizeof(real));
+    used += round_up(n, ALIGNMENT / (int64_t)sizeof(real)) + STAGGER / (int64_t)sizeof(real);
     return p;
   }
 };

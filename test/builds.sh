@@ -1,12 +1,15 @@
 # builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets, with and without OpenMP,
 # at another optimisation level, with sanitizers, for another processor: every build must write the same checkpoints as
-# OUT/train_gpt_cpu and pass test_bits (HOW_MUCH of it).
+# OUT/train_gpt_cpu, for every method, and pass test_bits and test_mixer_bits (HOW_MUCH of them).
 root=$(dirname "$here")
 machine=$(uname -m)
 native=-march=native
 [ "$machine" = x86_64 ] || native=-mcpu=native
 passes="--steps 5 --batch 6 --micro-batch 2 --router layerscale --channels 40 --heads 4 --context 20"
-wav="--steps 3 --batch 4 --router wav --layers 6 --block 4 --channels 40 --heads 4 --context 20"
+small="--steps 3 --batch 4 --micro-batch 3 --layers 6 --channels 40 --heads 4 --context 20"
+# METHOD or METHOD+OPTION+VALUE..., one word each
+methods="rezero attnres delta block+--block+5 delta-block+--block+4 wav+--block+4 haares+--block+9
+  block+--details+random,duplicate,learned+--block+4"
 
 built() {  # MAKE ARGUMENTS, the last ones targets
   make -C "$root" -j2 OUT="$PWD/build" "$@" >make.log 2>&1 && return
@@ -15,12 +18,18 @@ built() {  # MAKE ARGUMENTS, the last ones targets
 }
 as_reference() {  # BUILD
   train $1 $1 && cmp $1/step_20.safetensors "$work/reference/step_20.safetensors" && train $1 $1_passes $passes &&
-    cmp $1_passes/step_5.safetensors "$work/reference_passes/step_5.safetensors"
+    cmp $1_passes/step_5.safetensors "$work/reference_passes/step_5.safetensors" || return
+  for m in $methods; do
+    train $1 "$1_$m" $small --router $(echo $m | tr + ' ') &&
+      cmp "$1_$m/step_3.safetensors" "$work/reference_$m/step_3.safetensors" || return
+  done
 }
-bits() {
-  $under build/test_bits "$1" >bits.log && grep -q '^[1-9][0-9]* passed, 0 failed' bits.log && return
-  tail -n 20 bits.log
-  return 1
+bits() {  # HOW_MUCH
+  for program in test_bits test_mixer_bits; do
+    $under build/$program "$1" >bits.log && grep -q '^[1-9][0-9]* passed, 0 failed' bits.log && continue
+    tail -n 20 bits.log
+    return 1
+  done
 }
 # other NAME HOW_MUCH MAKE_ARGUMENTS
 other() {
@@ -30,12 +39,13 @@ other() {
   for a in "$@"; do arguments="$arguments \"$a\""; done
   check "$name: the same files, the same bits" '
     other_plain=build/train_gpt_plain other_cpu=build/train_gpt_cpu
-    eval built "$arguments" plain cpu "\$PWD/build/test_bits" && as_reference other_cpu && as_reference other_plain &&
+    eval built "$arguments" plain cpu "\$PWD/build/test_bits" "\$PWD/build/test_mixer_bits" && as_reference other_cpu && as_reference other_plain &&
       bits $much'
 }
 
 # steps the reference takes: they must not be those of a build that is checked
-(cd "$work" && train cpu reference && train cpu reference_passes $passes && train cpu reference_wav $wav) || failed=$((failed + 1))
+(cd "$work" && train cpu reference && train cpu reference_passes $passes &&
+  for m in $methods; do train cpu "reference_$m" $small --router $(echo $m | tr + ' ') || exit; done) || failed=$((failed + 1))
 
 if [ "$machine" = x86_64 ]; then
   other "ARCH=avx2" essential ARCH=avx2
@@ -68,7 +78,7 @@ if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "
     as_reference sanitized && run sanitized eval sanitized && run sanitized sample sanitized --tokens 50 &&
       run sanitized show sanitized && run sanitized compare sanitized sanitized && bits quick || exit 1
     for t in $tests; do
-      [ $t = test_bits ] || (cd "$root" && "$OLDPWD/build/$t") >$t.log 2>&1 ||
+      [ $t = test_bits ] || [ $t = test_mixer_bits ] || (cd "$root" && "$OLDPWD/build/$t") >$t.log 2>&1 ||
         { echo $t; grep -v "^  ok" $t.log | tail -n 20; exit 1; }
     done'
 else

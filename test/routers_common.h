@@ -112,7 +112,7 @@ template <class real> std::vector<real> weights(const MixRouter<real> &r, int64_
   for (int64_t t = 0; t < N; t++) {
     const real mx = g.mx[t * GROUP + k], inv = g.l[t * GROUP + k];
     for (int64_t i = 0; i < n; i++) p.push_back(exact::exp_neg(g.z[(t * n + i) * GROUP + k] - mx) * inv);
-    for (int64_t d = 0; d < open; d++) p.push_back(exact::exp_neg(r.saved[j][(t * open + d) * 3] - mx) * inv);
+    for (int64_t d = 0; d < open; d++) p.push_back(exact::exp_neg(r.saved[j][d * 3 * N + t] - mx) * inv);
   }
   return p;
 }
@@ -128,7 +128,7 @@ template <class real> Scales recorded_scales(const MixRouter<real> &r, int64_t N
   const int64_t D = r.c.D(), M = r.c.M();
   for (int64_t j = 1; j < M; j++)
     for (int64_t t = 0; t < N && r.partials(j); t++)
-      for (int64_t d = 1; d <= D; d++) s[j].push_back((double)r.saved[j][(t * (1 + D) + d) * 3 + 2]);
+      for (int64_t d = 1; d <= D; d++) s[j].push_back((double)r.saved[j][(d * 3 + 2) * N + t]);
   for (size_t b = 0; b < r.blocks.size(); b++)
     for (int64_t t = 0; t < N; t++)
       for (int64_t d = 1; d <= D; d++) s[M + b].push_back((double)r.blocks[b].c[d][t]);

@@ -124,7 +124,8 @@ template <class real> struct OneBlock {
   }
   MixGroup<real> group() {
     MixGroup<real> g;
-    g.K = 1, g.details = 2, g.w = w.data(), g.bias = bias.data(), g.sources = {{e.data(), r.data(), ds.data(), 0}};
+    g.K = 1, g.details = 2, g.w = w.data(), g.bias = bias.data(), g.stride = N * C;
+    g.sources = {{e.data(), r.data(), ds.data(), 0}};
     g.z = z.data(), g.mx = mx.data(), g.l = l.data(), g.o = o.data(), g.dh = dh.data(), g.D = D.data();
     return g;
   }
@@ -143,7 +144,7 @@ template <class real> struct OneBlock {
     all_finite(format("%s: h", what), h.data(), N * C), all_finite(format("%s: ds", what), ds.data(), N * C);
     all_finite(format("%s: dw", what), dw.data(), C), all_finite(format("%s: dbeta", what), db.data(), 2);
     for (auto &v : G) all_finite(format("%s: G", what), v.data(), N * C);
-    return {saved[2], saved[5], saved[8]};
+    return {saved[2 * N], saved[5 * N], saved[8 * N]};
   }
 };
 template <class real> void blocks_at_edges(const char *type) {

@@ -339,7 +339,8 @@ inline void scaling() {
     for (size_t i = 0; i < s.size(); i++) s[i] = rng::normal(1, i);
     for (size_t i = 0; i < w.size(); i++) w[i] = rng::normal(2, i);
     MixGroup<double> g;
-    g.K = K, g.w = w.data(), g.bias = bias.data(), g.z = z.data(), g.mx = mx.data(), g.l = l.data(), g.o = o.data();
+    g.K = K, g.stride = N * C, g.w = w.data(), g.bias = bias.data(), g.z = z.data(), g.mx = mx.data(), g.l = l.data(),
+    g.o = o.data();
     std::vector<Source<double>> all;
     for (int64_t i = 0; i < n; i++) all.push_back({&s[i * N * C], &r[i * N], nullptr, 0});
     g.sources.assign(all.begin(), all.begin() + 3);  // the last two are partials
@@ -355,7 +356,7 @@ inline void scaling() {
     const std::vector<double> h0 = h;
     run();
     check::close("scores", z.data(), z0.data(), (int64_t)z.size(), 1e-9);
-    for (int64_t i = 0; i < N * 2; i++) check::close("open", &saved[i * 3], &saved0[i * 3], 1, 1e-5);
+    for (int64_t d : {0, 1}) check::close("open", &saved[d * 3 * N], &saved0[d * 3 * N], N, 1e-5);
     that(h != h0, "the values keep their length");
   });
 }

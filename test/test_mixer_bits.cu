@@ -1,7 +1,8 @@
 // test_mixer_bits.cu: the depth mixer and the blocks of cpu:: against plain<float>, 0 differing bits: a group of reads
 // goes forward and backward, function by function; each starts from what plain:: left. All arrays of a case lie in one
 // memory between guards, and all of it is compared: what a function must not touch, it must not touch. Lanes of the group
-// that are no reads (of z, mx, l, D, o) hold finite numbers and may be overwritten. 1, 2 and 3 threads.
+// that are no reads (of z, mx, l, D, o) hold finite numbers and may be overwritten. 1, 2 and 3 threads. Argument: quick or
+// essential (default).
 #include "backend.cuh"
 
 #include "bits_check.h"
@@ -21,6 +22,7 @@ struct Plain {
   template <class... A> static void close(const A &...a) { plain::close_block(a...); }
   template <class... A> static void close_backward(const A &...a) { plain::close_block_backward(a...); }
   template <class... A> static void update_backward(const A &...a) { plain::block_update_backward(a...); }
+  template <class... A> static void read_backward(const A &...a) { plain::block_read_backward(a...); }
 };
 struct Fast {
   template <class... A> static void scale(A... a) { cpu::source_scale(a...); }
@@ -33,6 +35,7 @@ struct Fast {
   template <class... A> static void close(const A &...a) { cpu::close_block(a...); }
   template <class... A> static void close_backward(const A &...a) { cpu::close_block_backward(a...); }
   template <class... A> static void update_backward(const A &...a) { cpu::block_update_backward(a...); }
+  template <class... A> static void read_backward(const A &...a) { cpu::block_read_backward(a...); }
 };
 
 constexpr int MAX_BASES = 6;  // a sum and five kinds of details
@@ -74,13 +77,14 @@ struct Arrays {
     r = take(c.n * N);
     for (int64_t i = 0; i < c.n; i++) {
       const int detail = i && D ? (int)(random.next() % (uint64_t)(D + 1)) : 0;
-      g.sources.push_back({take(N * C), r + i * N, take(N * C), detail});
+      g.sources.push_back({take(N * C), r + i * N, take(N * C), detail, random.next() % 3 == 0});
     }
     for (int i = 0; i < GROUP; i++) updates.push_back({take(N * C), take(N), take(N * C), 0});
     for (int k = 0; k < c.m; k++) u.push_back(take(N * C));
-    g.K = c.K, g.first = c.first, g.details = (int)D;
-    g.w = w = take(GROUP * C), g.bias = take(GROUP * (1 + D)), g.o = take(GROUP * N * C), g.z = take(N * c.n * GROUP);
-    g.mx = take(N * GROUP), g.l = take(N * GROUP), g.dh = take(GROUP * N * C), g.D = take(N * GROUP);
+    g.K = c.K, g.first = c.first, g.details = (int)D, g.stride = N * C + (int64_t)(c.seed % 3) * 8;
+    g.w = w = take(GROUP * C), g.bias = take(GROUP * (1 + D)), g.o = take(GROUP * g.stride),
+    g.z = take(N * c.n * GROUP);
+    g.mx = take(N * GROUP), g.l = take(N * GROUP), g.dh = take(GROUP * g.stride), g.D = take(N * GROUP);
     q = take(C), gain = take(C), dq = take(C), dgain = take(C), h = take(GROUP * N * C);
     saved = take(GROUP * N * MAX_PARTIALS * 3), dw = take(GROUP * c.B * C), db = take(GROUP * c.B * D);
     coef = take(c.bases * c.m), du = take(N * C), dcoef = take(c.B);
@@ -110,14 +114,17 @@ struct World {
       std::copy_n(x.data(), n, const_cast<float *>(p));
     };
     put(a.r, c.n * N, Kind::normal);
-    for (const auto &s : a.g.sources) put(s.s, N * C, c.kind), put(s.ds, N * C, c.kind);
+    for (const auto &s : a.g.sources) {
+      put(s.s, N * C, c.kind), put(s.ds, N * C, c.kind);
+      if (s.fresh) std::fill_n(s.ds, N * C, bits::poison());  // must not be read
+    }
     for (const auto &s : a.updates) put(s.s, N * C, c.kind), put(s.r, N, Kind::normal), put(s.ds, N * C, c.kind);
     for (const float *u : a.u) put(u, N * C, c.kind);
     put(a.w, GROUP * C, seed % 3 ? Kind::normal : c.kind), put(a.g.bias, GROUP * (1 + D), Kind::normal);
     for (int k = 0; k < GROUP; k++) const_cast<float *>(a.g.bias)[k * (1 + D)] = 0;
-    put(a.g.o, GROUP * N * C, Kind::normal), put(a.g.z, N * c.n * GROUP, Kind::normal);
+    put(a.g.o, GROUP * a.g.stride, Kind::normal), put(a.g.z, N * c.n * GROUP, Kind::normal);
     for (float *p : {a.g.mx, a.g.l, a.g.D}) put(p, N * GROUP, Kind::normal);
-    put(a.g.dh, GROUP * N * C, c.kind), put(a.q, C, c.kind), put(a.gain, C, c.kind), put(a.dq, C, c.kind);
+    put(a.g.dh, GROUP * a.g.stride, c.kind), put(a.q, C, c.kind), put(a.gain, C, c.kind), put(a.dq, C, c.kind);
     put(a.dgain, C, Kind::normal), put(a.h, GROUP * N * C, Kind::normal);
     put(a.saved, GROUP * N * MAX_PARTIALS * 3, Kind::normal), put(a.dw, GROUP * c.B * C, c.kind);
     put(a.db, GROUP * c.B * D, c.kind), put(a.coef, c.bases * c.m, Kind::normal), put(a.du, N * C, Kind::normal);
@@ -161,7 +168,7 @@ struct World {
       for (int64_t i = k; i < N * c.n * GROUP; i += GROUP) got.g.z[i] = want.g.z[i];
       for (int64_t i = k; i < N * GROUP; i += GROUP)
         got.g.mx[i] = want.g.mx[i], got.g.l[i] = want.g.l[i], got.g.D[i] = want.g.D[i];
-      std::copy_n(want.g.o + k * N * c.C, N * c.C, got.g.o + k * N * c.C);
+      std::copy_n(want.g.o + k * want.g.stride, N * c.C, got.g.o + k * want.g.stride);
     }
   }
   void name_difference(std::vector<float> &got, std::vector<float> &want) const {
@@ -231,6 +238,15 @@ static void run(const Case &c) {
                         a.saved + k * N * MAX_PARTIALS * 3, a.g, k, partials, B, T, C);
     });
   });
+  if (c.blocks)
+    world.both("block_read_backward", [&](auto f, Arrays &a) {
+      reads(a, [&](int k, const auto &partials) {
+        if constexpr (std::is_same<decltype(partials), const BlockPartials<float> &>::value)
+          if (partials.updates)
+            f.read_backward(a.du, a.dcoef, c.learned, a.G, a.dw + k * B * C, a.db + k * B * c.details(),
+                            a.h + k * N * C, a.saved + k * N * MAX_PARTIALS * 3, a.g, k, partials, B, T, C);
+      });
+    });
   world.both("mix_phase1_backward", [&](auto f, Arrays &a) { f.phase1_backward(a.dw, a.db, a.g, B, T, C); });
   world.both("query_backward", [&](auto f, Arrays &a) { f.query_backward(a.dq, a.dgain, a.q, a.gain, C); });
   if (!c.blocks) return;
@@ -246,7 +262,7 @@ static Case draw(int64_t C, Kind kind, bool blocks, uint64_t seed) {
   const auto of = [&](std::initializer_list<int> list) { return list.begin()[r.next() % list.size()]; };
   Case c;
   c.C = C, c.kind = kind, c.blocks = blocks, c.seed = seed;
-  c.B = of({1, 2, 3, 5}), c.T = of({1, 3, 7}), c.n = of({1, 2, 3, 7, 8, 9, 33, 100}), c.K = 1 + (int)(r.next() % 8);
+  c.B = of({1, 2, 3, 5}), c.T = of({1, 3, 9}), c.n = of({1, 2, 3, 7, 8, 9, 33, 100}), c.K = 1 + (int)(r.next() % 8);
   c.first = (MixGroup<float>::Lane)(r.next() % 3);
   c.bases = blocks ? 1 + (int)(r.next() % MAX_BASES) : 1, c.m = blocks ? of({1, 2, 3, 8, 12, 20}) : 1;
   c.position = blocks ? (int)(r.next() % (uint64_t)c.m) : of({0, 1, 1, 1});
@@ -255,16 +271,22 @@ static Case draw(int64_t C, Kind kind, bool blocks, uint64_t seed) {
   return c;
 }
 
-int main() {
+int main(int argc, char **argv) {
+  const std::string word = argc > 1 ? argv[1] : "essential";
+  const bool quick = word == "quick";
+  if (argc > 2 || (!quick && word != "essential")) {
+    fprintf(stderr, "usage: test_mixer_bits [quick|essential]\n");
+    return 2;
+  }
   set_float_mode();
   uint64_t seed = 0;
   for (int64_t C : {1, 7, 20, 32, 36, 96, 128, 384, 1056})
     check::test(format("the mixer, C = %d: cpu:: has the bits of plain::", (int)C).c_str(), [&] {
       for (Kind kind : {Kind::normal, Kind::tiny, Kind::zeros, Kind::large, Kind::underflow})
-        for (int i = 0; i < (C < 300 ? 24 : 10); i++) run(draw(C, kind, i % 2, ++seed));
+        for (int i = 0; i < (quick ? 4 : C < 300 ? 24 : 10); i++) run(draw(C, kind, i % 2, ++seed));
     });
   check::test("the mixer, 1 to 100 sources, 1 to 8 reads", [&] {
-    for (int64_t n = 1; n <= 100; n++)
+    for (int64_t n = 1; n <= 100; n += quick ? 11 : 1)
       for (bool blocks : {false, true}) {
         Case c = draw(40, Kind::normal, blocks, ++seed);
         c.n = n, c.B = 2, c.T = 2, c.K = 1 + (int)(n % 8);

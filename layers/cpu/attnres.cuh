@@ -44,7 +44,7 @@ INLINE oct exp8(oct x) {  // exact::exp_neg, lane by lane
   return x < all8(-87.f) ? all8(0.f) : p * (oct)(((uoct)t + 127u) << 23);
 }
 
-// ---- lane sums, eight at a time
+// ---- lane sums
 template <class Vector> INLINE oct fold(const Vector *a) {  // butterfly 16 and 8: 32 lanes to 8
   if constexpr (sizeof(Vector) == sizeof(oct)) {
     return (oct)((a[0] + a[2]) + (a[1] + a[3]));
@@ -64,36 +64,114 @@ INLINE oct reduce8(const oct *v) {  // lane k = butterfly 4, 2, 1 of v[k]
   return MIX(y[0], y[1], 0, 2, 8, 10, 4, 6, 12, 14) + MIX(y[0], y[1], 1, 3, 9, 11, 5, 7, 13, 15);
 }
 #undef MIX
-// lane k = lane_dot of a and row[k], k < n; other lanes +0. GET: row[k] = rows + k*ld, or *rows[k]
-template <int G> INLINE void dots_of(oct *v, const float *a, const float *const *row, int64_t C) {
-  constexpr int H = LV > 2 ? LV / 2 : LV;  // lanes in two passes over the rows where registers are few
-  vec acc[G][LV];
-  const int64_t whole = C / 32 * 32;
-  UNROLL for (int first = 0; first < LV; first += H) {
-    vec x[G][H];
-    UNROLL for (int g = 0; g < G; g++) UNROLL for (int u = 0; u < H; u++) x[g][u] = splat(0.f);
-    for (int64_t c = first * VL; c < whole; c += 32) UNROLL for (int u = 0; u < H; u++) {
-        const vec y = load(a + c + u * VL);
-        UNROLL for (int g = 0; g < G; g++) x[g][u] = fma(y, load(row[g] + c + u * VL), x[g][u]);
-      }
-    UNROLL for (int g = 0; g < G; g++) UNROLL for (int u = 0; u < H; u++) acc[g][first + u] = x[g][u];
-  }
-  if (whole < C)
-    for (int g = 0; g < G; g++) {
-      Lanes lanes;
-      for (int u = 0; u < LV; u++) lanes.x[u] = acc[g][u];
-      lane_tail(lanes, whole, C, [&](float x, int64_t i) { return exact::fma(a[i], row[g][i], x); });
-      for (int u = 0; u < LV; u++) acc[g][u] = lanes.x[u];
-    }
-  UNROLL for (int g = 0; g < G; g++) v[g] = fold(acc[g]);
+INLINE oct fold16(const vec *a) {  // butterfly 8: 16 lanes to 8
+  if constexpr (VL == 8) return (oct)(a[0] + a[1]);
+  alignas(64) float x[16];
+  for (int u = 0; u < LV / 2; u++) store(x + u * VL, a[u]);
+  return load8(x) + load8(x + 8);
 }
-INLINE oct dots(const float *a, const float *const *row, int n, int64_t C) {
-  constexpr int G = VL == 16 ? 8 : 4;
-  oct v[8] = {};
+
+// v[r] = the 32 lanes of a.b[r], folded to 8
+NOINLINE inline void odd_dots(oct *v, const float *a, const float *const *b, int n,
+                              int64_t C) {  // C not a multiple of 32
+  const int64_t whole = C / 32 * 32;
+  for (int r = 0; r < n; r++) {
+    Lanes lanes;
+    for (int64_t c = 0; c < whole; c += 32)
+      for (int u = 0; u < LV; u++) lanes.x[u] = fma(load(a + c + u * VL), load(b[r] + c + u * VL), lanes.x[u]);
+    lane_tail(lanes, whole, C, [&](float x, int64_t i) { return exact::fma(a[i], b[r][i], x); });
+    v[r] = fold(lanes.x);
+  }
+}
+template <int R> INLINE void tile_dots(oct *v, const float *a, const float *const *b, int64_t C) {
+  constexpr int H = LV / 2;  // half of the lanes at a time: all would not fit in registers
+  const float *row[R];
+  UNROLL for (int r = 0; r < R; r++) row[r] = b[r];
+  vec half[R][H];
+  UNROLL for (int first = 0; first < LV; first += H) {
+    vec x[R][H];
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int u = 0; u < H; u++) x[r][u] = splat(0.f);
+    for (int64_t c = first * VL; c < C; c += 32) UNROLL for (int u = 0; u < H; u++) {
+        const vec y = load(a + c + u * VL);
+        UNROLL for (int r = 0; r < R; r++) x[r][u] = fma(y, load(row[r] + c + u * VL), x[r][u]);
+      }
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int u = 0; u < H; u++) half[r][u] =
+        first ? half[r][u] + x[r][u] : x[r][u];
+  }
+  UNROLL for (int r = 0; r < R; r++) v[r] = fold16(half[r]);
+}
+constexpr int G = VL == 16 ? 8 : 4;  // rows of a tile
+INLINE void some_dots(oct *v, const float *a, const float *const *b, int n, int64_t C) {
+  if (C % 32) return odd_dots(v, a, b, n, C);
   int k = 0;
-  for (; k + G <= n; k += G) dots_of<G>(v + k, a, row + k, C);
-  for (; k < n; k++) dots_of<1>(v + k, a, row + k, C);
+  for (; k + G <= n; k += G) tile_dots<G>(v + k, a, b + k, C);
+  if (k + 2 <= n) tile_dots<2>(v + k, a, b + k, C), k += 2;
+  if (k < n) tile_dots<1>(v + k, a, b + k, C);
+}
+// lane k = a.b[k] for k < n, other lanes +0
+INLINE oct dots(const float *a, const float *const *b, int n, int64_t C) {
+  oct v[8];
+  for (int k = n; k < 8; k++) v[k] = all8(0.f);
+  some_dots(v, a, b, n, C);
   return reduce8(v);
+}
+// to[d], d < n <= 8: lane i = row i of a . row i of b[d]; rows are lda and C apart. Token by token: all of a token is in L1
+INLINE void row_dots(oct *to, const float *a, int64_t lda, const float *const *b, int n, int tokens, int64_t C) {
+  oct v[8][8], x[8];
+  for (int d = 0; d < n; d++)
+    for (int i = tokens; i < 8; i++) v[d][i] = all8(0.f);
+  for (int i = 0; i < tokens; i++) {
+    const float *row[8];
+    for (int d = 0; d < n; d++) row[d] = b[d] + i * C;
+    some_dots(x, a + i * lda, row, n, C);
+    for (int d = 0; d < n; d++) v[d][i] = x[d];
+  }
+  for (int d = 0; d < n; d++) to[d] = reduce8(v[d]);
+}
+// lane i = row i of a squared, for i < n, other lanes +0
+INLINE oct row_squares(const float *a, int n, int64_t C) {
+  oct v[8];
+  for (int i = n; i < 8; i++) v[i] = all8(0.f);
+  for (int i = 0; i < n; i++) {
+    const float *row = a + i * C;
+    some_dots(v + i, row, &row, 1, C);
+  }
+  return reduce8(v);
+}
+
+// ---- columns: body(width, get, put, c) over tiles of W vectors, then single ones
+template <int N> using Int = std::integral_constant<int, N>;
+template <int W, class F> INLINE void over_wide(int64_t n, F body) {
+  int64_t i = 0;
+  for (; i + W * VL <= n; i += W * VL)
+    body(
+        Int<W>(), [](const float *p, int v) { return load(p + v * VL); },
+        [](float *p, int v, vec x) { store(p + v * VL, x); }, i);
+  over(n - i, [&](auto get, auto put, int64_t rest) {
+    body(
+        Int<1>(), [&](const float *p, int) { return get(p); }, [&](float *p, int, vec x) { put(p, x); }, i + rest);
+  });
+}
+// body(Int<n>()) for a count of partials
+template <class F> INLINE void counted(int n, F body) {
+  switch (n) {
+    case 0:
+      return body(Int<0>());
+    case 1:
+      return body(Int<1>());
+    case 2:
+      return body(Int<2>());
+    case 3:
+      return body(Int<3>());
+    case 4:
+      return body(Int<4>());
+    case 5:
+      return body(Int<5>());
+    case 6:
+      return body(Int<6>());
+    default:
+      return body(Int<7>());
+  }
 }
 
 inline void source_scale(float *r, const float *s, int64_t N, int64_t C, double key_eps) {
@@ -103,32 +181,47 @@ inline void source_scale(float *r, const float *s, int64_t N, int64_t C, double 
   });
 }
 
-// ---- phase 1
-// out[k] = chain over i of fma(E[i][k], s_i, .), for K reads, all sources of one token
-template <int K> void weighted_rows(const MixGroup<float> &g, const oct *E, int64_t t, int64_t N, int64_t C) {
-  const size_t n = g.sources.size();
-  over(C, [&](auto get, auto put, int64_t c) {
-    vec o[K];
-    UNROLL for (int k = 0; k < K; k++) o[k] = splat(0.f);
-    for (size_t i = 0; i < n; i++) {
-      const vec s = get(g.sources[i].s + t * C + c);
-      const float *e = (const float *)&E[i];
-      UNROLL for (int k = 0; k < K; k++) o[k] = fma(splat(e[k]), s, o[k]);
-    }
-    UNROLL for (int k = 0; k < K; k++) put(g.o + (k * N + t) * C + c, o[k]);
-  });
-}
+// ---- phase 1: lanes are the reads of the group
+struct Ahead {  // asks for a row two tokens ahead
+  int64_t C;
+  INLINE void read(const float *p) const {
+    for (int64_t c = 0; c < C; c += 16) __builtin_prefetch(p + 2 * C + c, 0, 2);
+  }
+  INLINE void write(const float *p) const {
+    for (int64_t c = 0; c < C; c += 16) __builtin_prefetch(p + 2 * C + c, 1, 2);
+  }
+};
 INLINE oct bias_lanes(const MixGroup<float> &g, int detail) {
   oct b = all8(0.f);
   for (int k = g.begin(); k < g.K; k++) b[k] = g.bias_of(k)[detail];
   return b;
 }
+// o of reads k.. = chain over i of fma(E[i], s_i, .), R reads of one token at a time
+template <int R> INLINE void weighted_sums(const MixGroup<float> &g, const oct *E, int k, int64_t t, int64_t C) {
+  const size_t n = g.sources.size();
+  const float *e = (const float *)E + k;
+  over_wide<2>(
+      C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
+        constexpr int W = decltype(width)::value;
+        vec o[R][W];
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < W; v++) o[r][v] = splat(0.f);
+        for (size_t i = 0; i < n; i++) {
+          vec s[W];
+          UNROLL for (int v = 0; v < W; v++) s[v] = get(g.sources[i].s + t * C + c, v);
+          UNROLL for (int r = 0; r < R; r++) {
+            const vec x = splat(e[i * 8 + r]);
+            UNROLL for (int v = 0; v < W; v++) o[r][v] = fma(x, s[v], o[r][v]);
+          }
+        }
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < W; v++)
+            put(g.o + (k + r) * g.stride + t * C + c, v, o[r][v]);
+      });
+}
 inline void mix_phase1(const MixGroup<float> &g, int64_t N, int64_t C) {
   const int64_t n = (int64_t)g.sources.size();
   if (g.begin() >= g.K) return;
   parallel_rows(N, TOKENS, [&](int64_t t0, int64_t t1) {
-    oct *E = (oct *)scratch<5>(8 * n + 16), bias[1 + 8];
-    E = (oct *)(((uintptr_t)E + 31) / 32 * 32);
+    oct *E = (oct *)scratch<5>(8 * n), bias[1 + 8];
     const float *w[GROUP];
     for (int k = 0; k < GROUP; k++) w[k] = g.w + k * C;
     for (int d = 0; d <= g.details; d++) bias[d] = bias_lanes(g, d);
@@ -137,89 +230,164 @@ inline void mix_phase1(const MixGroup<float> &g, int64_t N, int64_t C) {
       oct mx = all8(0.f), l = all8(0.f);
       for (int64_t i = 0; i < n; i++) {
         const Source<float> &s = g.sources[i];
-        for (int64_t c = 0; c < C; c += 16) __builtin_prefetch(s.s + (t + 2) * C + c, 0, 2);
+        Ahead{C}.read(s.s + t * C);
         const oct x = fma8(dots(s.s + t * C, w, g.K, C), all8(s.r[t]), bias[s.detail]);
         store8(z + i * GROUP, x);
         mx = i == 0 ? x : larger8(x, mx);
       }
       for (int64_t i = 0; i < n; i++) E[i] = exp8(load8(z + i * GROUP) - mx), l = l + E[i];
       store8(g.mx + t * GROUP, mx), store8(g.l + t * GROUP, l);
-      if (g.K > 6)
-        weighted_rows<8>(g, E, t, N, C);
-      else if (g.K > 4)
-        weighted_rows<6>(g, E, t, N, C);
-      else if (g.K > 2)
-        weighted_rows<4>(g, E, t, N, C);
-      else if (g.K > 1)
-        weighted_rows<2>(g, E, t, N, C);
-      else
-        weighted_rows<1>(g, E, t, N, C);
+      int k = 0;
+      for (; k + 4 <= g.K; k += 4) weighted_sums<4>(g, E, k, t, C);
+      for (; k < g.K; k++) weighted_sums<1>(g, E, k, t, C);
     }
   });
 }
 
-// ---- phase 2. A Partials reader fills rows, scales and details of one token into an OctRows
-struct OctRows {
-  int n = 0;
-  const float *row[8];
-  oct c, r;
+// ---- phase 2: lanes are 8 tokens. Row d of token i is row[d] + i*C; a reader fills rows, then scales
+struct Tokens {
+  int n, tokens;
+  const float *row[1 + MAX_PARTIALS];  // and room for one more
+  oct c[MAX_PARTIALS], r[MAX_PARTIALS];
 };
+INLINE oct gather8(const float *p, int64_t stride, int n) {
+  oct x = all8(0.f);
+  for (int i = 0; i < n; i++) x[i] = p[i * stride];
+  return x;
+}
+INLINE void scatter8(float *p, int64_t stride, int n, oct x) {
+  for (int i = 0; i < n; i++) p[i * stride] = x[i];
+}
+INLINE oct load_some(const float *p, int n) { return n == 8 ? load8(p) : gather8(p, 1, n); }
+INLINE void store_some(float *p, int n, oct x) {
+  if (n == 8)
+    store8(p, x);
+  else
+    scatter8(p, 1, n, x);
+}
 struct CpuUpdateReader {
   const UpdatePartials<float> &p;
   int64_t C;
-  void rows(OctRows &x, int64_t t) const {
+  void rows(Tokens &x, int64_t t) const {
     x.n = p.n;
     for (int d = 0; d < p.n; d++) x.row[d] = p.updates[d].s + t * C;
   }
-  void scales(OctRows &x, int64_t t) const {
-    x.c = all8(1.f), x.r = all8(0.f);
-    for (int d = 0; d < p.n; d++) x.r[d] = p.updates[d].r[t];
+  void scales(Tokens &x, int64_t t) const {
+    for (int d = 0; d < p.n; d++) x.c[d] = all8(1.f), x.r[d] = load_some(p.updates[d].r + t, x.tokens);
   }
 };
 }  // namespace cpu
 // Found through the type of the partials (argument-dependent lookup)
 inline cpu::CpuUpdateReader cpu_reader(const UpdatePartials<float> &p, int64_t C) { return {p, C}; }
 namespace cpu {
-INLINE oct partial_bias(const MixGroup<float> &g, int k, int n, bool details) {
-  oct b = all8(0.f);
-  for (int d = 1; d < n && details; d++) b[d] = g.bias_of(k)[d];
-  return b;
-}
 
 template <class Partials> void mix_phase2(float *h, float *saved, const MixGroup<float> &g, int k,
                                           const Partials &partials, int64_t N, int64_t C) {
   parallel_rows(N, TOKENS, [&](int64_t t0, int64_t t1) {
     const auto read = cpu_reader(partials, C);
-    const oct bias = partial_bias(g, k, partials.count(), Partials::details);
-    for (int64_t t = t0; t < t1; t++) {
-      OctRows p;
+    for (int64_t t = t0; t < t1; t += 8) {
+      Tokens p;
+      p.tokens = (int)std::min<int64_t>(8, t1 - t);
       read.rows(p, t);
-      float &mx = g.mx[t * GROUP + k], &l = g.l[t * GROUP + k], *to = h + t * C;
-      const float *o = g.o + (k * N + t) * C, mx1 = mx;
-      float f[8], first;
+      float f[1 + MAX_PARTIALS][8];
+      oct mx = gather8(g.mx + t * GROUP + k, GROUP, p.tokens), l = gather8(g.l + t * GROUP + k, GROUP, p.tokens);
+      oct z[MAX_PARTIALS], first = all8(1.f);
       if (p.n) {
+        const oct mx1 = mx;
+        row_dots(z, g.w + k * C, 0, p.row, p.n, p.tokens, C);
         read.scales(p, t);
-        const oct z = fma8(p.c * dots(g.w + k * C, p.row, p.n, C), p.r, bias);
         for (int d = 0; d < p.n; d++) {
-          mx = z[d] > mx ? z[d] : mx;
-          float *save = saved + (t * p.n + d) * 3;
-          save[0] = z[d], save[1] = p.r[d], save[2] = p.c[d];
+          z[d] = fma8(p.c[d] * z[d], p.r[d], all8(g.bias_of(k)[Partials::details ? d : 0]));
+          mx = larger8(z[d], mx);
+          float *save = saved + d * 3 * N + t;
+          store_some(save, p.tokens, z[d]), store_some(save + N, p.tokens, p.r[d]);
+          store_some(save + 2 * N, p.tokens, p.c[d]);
         }
-        oct x = z - all8(mx);
-        x[7] = mx1 - mx;
-        const oct E = exp8(x);
-        l = E[7] * l;
-        for (int d = 0; d < p.n; d++) l = l + E[d];
-        l = 1 / l, first = E[7] * l;
-        store8(f, (E * all8(l)) * p.c);
-      } else {
-        l = 1 / l, first = l;
+        first = exp8(mx1 - mx), l = first * l;
+        for (int d = 0; d < p.n; d++) z[d] = exp8(z[d] - mx), l = l + z[d];
       }
-      over(C, [&](auto get, auto put, int64_t c) {
-        vec x = splat(first) * get(o + c);
-        for (int d = 0; d < p.n; d++) x = fma(splat(f[d]), get(p.row[d] + c), x);
-        put(to + c, x);
-      });
+      l = all8(1.f) / l;
+      store8(f[0], p.n ? first * l : l);
+      for (int d = 0; d < p.n; d++) store8(f[1 + d], (z[d] * l) * p.c[d]);
+      scatter8(g.mx + t * GROUP + k, GROUP, p.tokens, mx), scatter8(g.l + t * GROUP + k, GROUP, p.tokens, l);
+      counted(
+          p.n, [&](auto count) __attribute__((always_inline)) {
+            constexpr int n = decltype(count)::value;
+            for (int i = 0; i < p.tokens; i++) {
+              const float *o = g.o + k * g.stride + (t + i) * C, *row[n + 1];
+              UNROLL for (int d = 0; d < n; d++) row[d] = p.row[d] + i * C;
+              float *to = h + (t + i) * C;
+              vec factor[n + 1];
+              UNROLL for (int d = 0; d <= n; d++) factor[d] = splat(f[d][i]);
+              over(
+                  C, [&](auto get, auto put, int64_t c) __attribute__((always_inline)) {
+                    vec x = factor[0] * get(o + c);
+                    UNROLL for (int d = 0; d < n; d++) x = fma(factor[1 + d], get(row[d] + c), x);
+                    put(to + c, x);
+                  });
+            }
+          });
+    }
+  });
+}
+
+// du, unless it is null: G_0, then fma(coef[d], G_d, .), of the gradients as they come out
+template <class Partials> void phase2_backward(float *du, const float *coef, float *const *G, float *dw, float *db,
+                                               const float *h, const float *saved, const MixGroup<float> &g, int k,
+                                               const Partials &partials, int64_t B, int64_t T, int64_t C) {
+  const int64_t N = B * T;
+  parallel(B, [&](int64_t b) {
+    const auto read = cpu_reader(partials, C);
+    const float *w = g.w + k * C;
+    float *sum = dw + b * C, A[MAX_PARTIALS][8], Be[MAX_PARTIALS][8], Gm[MAX_PARTIALS][8], dz[MAX_PARTIALS][8];
+    for (int64_t t = b * T; t < (b + 1) * T; t += 8) {
+      Tokens x;
+      x.tokens = (int)std::min<int64_t>(8, (b + 1) * T - t);
+      read.rows(x, t);
+      const float *dh = g.dh + k * g.stride + t * C;
+      oct y[1 + MAX_PARTIALS];
+      x.row[x.n] = h + t * C;
+      row_dots(y, dh, C, x.row, x.n + 1, x.tokens, C);
+      const oct D = y[x.n];
+      scatter8(g.D + t * GROUP + k, GROUP, x.tokens, D);
+      const oct mx = gather8(g.mx + t * GROUP + k, GROUP, x.tokens), l = gather8(g.l + t * GROUP + k, GROUP, x.tokens);
+      for (int d = 0; d < x.n; d++) {
+        const float *save = saved + d * 3 * N + t, bias = g.bias_of(k)[Partials::details ? d : 0];
+        const oct z = load_some(save, x.tokens), r = load_some(save + N, x.tokens);
+        const oct c = load_some(save + 2 * N, x.tokens), p = exp8(z - mx) * l, dzd = p * (c * y[d] - D),
+                  be = (dzd * c) * r;
+        store8(A[d], p * c), store8(Be[d], be), store8(dz[d], dzd);
+        store8(Gm[d], -(((be * (z - all8(bias))) * (c * r)) / all8((float)C)));
+      }
+      counted(
+          x.n, [&](auto count) __attribute__((always_inline)) {
+            constexpr int n = decltype(count)::value;
+            for (int i = 0; i < x.tokens && n; i++, dh += C) {
+              const float *row[n + 1];
+              float *to[n + 1];
+              UNROLL for (int d = 0; d < n; d++) row[d] = x.row[d] + i * C, to[d] = G[d] + (t + i) * C;
+              over(
+                  C, [&](auto get, auto put, int64_t c) __attribute__((always_inline)) {
+                    const vec dhv = get(dh + c), wv = get(w + c);
+                    vec acc = get(sum + c), u = splat(0.f);
+                    UNROLL for (int d = 0; d < n; d++) {
+                      const vec P = get(row[d] + c), be = splat(Be[d][i]);
+                      const vec y = fma(be, wv, fma(splat(A[d][i]), dhv, get(to[d] + c))),
+                                y1 = fma(splat(Gm[d][i]), P, y);
+                      put(to[d] + c, y1);
+                      acc = fma(be, P, acc);
+                      if (Partials::details) u = d == 0 ? y1 : fma(splat(coef[d]), y1, u);
+                    }
+                    put(sum + c, acc);
+                    if (Partials::details && du) put(du + (t + i) * C + c, u);
+                  });
+            }
+          });
+      for (int d = 1; d < x.n && Partials::details; d++)
+        for (int i = 0; i < x.tokens; i++) {
+          float &bias_sum = db[b * g.details + d - 1];
+          bias_sum = bias_sum + dz[d][i];
+        }
     }
   });
 }
@@ -227,147 +395,109 @@ template <class Partials> void mix_phase2(float *h, float *saved, const MixGroup
 template <class Partials> void mix_phase2_backward(float *const *G, float *dw, float *db, const float *h,
                                                    const float *saved, const MixGroup<float> &g, int k,
                                                    const Partials &partials, int64_t B, int64_t T, int64_t C) {
-  const int64_t N = B * T;
-  parallel(B, [&](int64_t b) {
-    const auto read = cpu_reader(partials, C);
-    const oct bias = partial_bias(g, k, partials.count(), Partials::details);
-    const float *w = g.w + k * C;
-    float *sum = dw + b * C, A[8], Be[8], Gm[8];
-    for (int64_t t = b * T; t < (b + 1) * T; t++) {
-      OctRows x;
-      read.rows(x, t);
-      const float *dh = g.dh + (k * N + t) * C;
-      x.row[x.n] = h + t * C;
-      const oct y = dots(dh, x.row, x.n + 1, C);
-      const float D = y[x.n];
-      g.D[t * GROUP + k] = D;
-      if (!x.n) continue;
-      oct z = all8(0.f), r = z, c = z;
-      for (int d = 0; d < x.n; d++) {
-        const float *save = saved + (t * x.n + d) * 3;
-        z[d] = save[0], r[d] = save[1], c[d] = save[2];
-      }
-      const oct p = exp8(z - all8(g.mx[t * GROUP + k])) * all8(g.l[t * GROUP + k]), dz = p * (c * y - all8(D));
-      const oct be = (dz * c) * r;
-      store8(A, p * c), store8(Be, be), store8(Gm, -(((be * (z - bias)) * (c * r)) / all8((float)C)));
-      over(C, [&](auto get, auto put, int64_t i) {
-        const vec dhv = get(dh + i), wv = get(w + i);
-        vec acc = get(sum + i);
-        for (int d = 0; d < x.n; d++) {
-          const vec P = get(x.row[d] + i);
-          float *to = G[d] + t * C + i;
-          put(to, fma(splat(Gm[d]), P, fma(splat(Be[d]), wv, fma(splat(A[d]), dhv, get(to)))));
-          acc = fma(splat(Be[d]), P, acc);
-        }
-        put(sum + i, acc);
-      });
-      for (int d = 1; d < x.n && Partials::details; d++) {
-        float &bias_sum = db[b * g.details + d - 1];
-        bias_sum = bias_sum + dz[d];
-      }
-    }
-  });
+  const float coef[MAX_PARTIALS] = {};
+  phase2_backward(nullptr, coef, G, dw, db, h, saved, g, k, partials, B, T, C);
 }
 
 // ---- backward of phase 1, one token: p, be, gamma of every source; then ds source by source, dw read by read
 struct SourceBackward {
   float p[8], be[8], gamma;
 };
-inline void phase1_scalars(SourceBackward *to, float *db, const oct *bias, const MixGroup<float> &g, int64_t t,
-                           int64_t b, int64_t B, const float *const *dh, int64_t C) {
+// bias, and the sums db of this sequence: one oct per detail
+INLINE void phase1_scalars(SourceBackward *to, oct *db, const oct *bias, uoct live, const MixGroup<float> &g, int64_t t,
+                           const float *const *dh, int64_t C) {
   const int64_t n = (int64_t)g.sources.size();
   const oct mx = load8(g.mx + t * GROUP), inv = load8(g.l + t * GROUP), D = load8(g.D + t * GROUP);
-  uoct live;
-  for (int k = 0; k < 8; k++) live[k] = k >= g.begin() && k < g.K ? ~0u : 0u;
+  oct K[8];
+  float r[8];
   for (int64_t i = 0; i < n; i++) {
     const Source<float> &s = g.sources[i];
-    for (int64_t c = 0; c < C; c += 16) __builtin_prefetch(s.s + (t + 2) * C + c, 0, 2);
-    const oct z = load8(g.z + (t * n + i) * GROUP);
-    const oct p = (oct)((uoct)(exp8(z - mx) * inv) & live);
-    const oct dz = (oct)((uoct)(p * (dots(s.s + t * C, dh, g.K, C) - D)) & live), be = dz * all8(s.r[t]);
-    const oct K = (oct)((uoct)(dz * (z - bias[s.detail])) & live);
-    store8(to[i].p, p), store8(to[i].be, be);
+    Ahead{C}.read(s.s + t * C);
+    const oct z = load8(g.z + (t * n + i) * GROUP), y = dots(s.s + t * C, dh, g.K, C);
+    const oct p = (oct)((uoct)(exp8(z - mx) * inv) & live), dz = (oct)((uoct)(p * (y - D)) & live);
+    store8(to[i].p, p), store8(to[i].be, dz * all8(s.r[t]));
     if (g.first == g.copy) to[i].p[0] = 1;
-    const float sum = ((K[0] + K[4]) + (K[2] + K[6])) + ((K[1] + K[5]) + (K[3] + K[7]));
-    to[i].gamma = sum * (s.r[t] * s.r[t]) / (float)C;
-    for (int k = g.begin(); k < g.K && s.detail; k++) {
-      float &x = db[(k * B + b) * g.details + s.detail - 1];
-      x = x + dz[k];
-    }
+    K[i % 8] = (oct)((uoct)(dz * (z - bias[s.detail])) & live), r[i % 8] = s.r[t];
+    if (s.detail) db[s.detail] = db[s.detail] + dz;
+    if (i % 8 < 7 && i + 1 < n) continue;
+    for (int64_t j = i % 8 + 1; j < 8; j++) K[j] = all8(0.f), r[j] = 0;
+    const oct gamma = reduce8(K) * (load8(r) * load8(r)) / all8((float)C);
+    for (int64_t j = 0; j <= i % 8; j++) to[i - i % 8 + j].gamma = gamma[j];
   }
 }
-// Columns c.. of S sources, W vectors wide: every row of dh and w is loaded once for all of them
-template <int S, int W> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<float> &g, size_t i, int64_t t,
-                                              const float *const *dh, int64_t C, int64_t c) {
+// ds of S sources: every row of dh and w is loaded once for all of them
+template <int S> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<float> &g, size_t i, int64_t t,
+                                       const float *const *dh, int64_t C) {
   const int from_p = g.first == g.none ? 1 : 0, from_w = g.begin();
-  vec d[S][W];
-  UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) d[s][v] =
-      load(g.sources[i + s].ds + t * C + c + v * VL);
-  auto add = [&](const float *row, const float *factor) __attribute__((always_inline)) {
-    vec y[W];
-    UNROLL for (int v = 0; v < W; v++) y[v] = load(row + v * VL);
-    UNROLL for (int s = 0; s < S; s++) {
-      const vec f = splat(factor[s * (sizeof(SourceBackward) / sizeof(float))]);
-      UNROLL for (int v = 0; v < W; v++) d[s][v] = fma(f, y[v], d[s][v]);
-    }
-  };
-  for (int k = from_p; k < g.K; k++) add(dh[k] + c, &x[i].p[k]);
-  for (int k = from_w; k < g.K; k++) add(g.w + k * C + c, &x[i].be[k]);
-  UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) {
-    const int64_t at = t * C + c + v * VL;
-    store(g.sources[i + s].ds + at, fma(splat(-x[i + s].gamma), load(g.sources[i + s].s + at), d[s][v]));
-  }
-}
-template <int K> void phase1_rows(float *dw, const SourceBackward *x, const MixGroup<float> &g, int64_t t, int64_t b,
-                                  int64_t B, const float *const *dh, int64_t C) {
-  constexpr int W = VL == 16 ? 2 : 4;
-  const size_t n = g.sources.size();
-  const int from_p = g.first == g.none ? 1 : 0, from_w = g.begin();
-  for (size_t i = 0; i < n; i += 2) {
-    int64_t c = 0;
-    for (; c + W * VL <= C; c += W * VL)
-      if (i + 1 < n)
-        phase1_ds<2, W>(x, g, i, t, dh, C, c);
-      else
-        phase1_ds<1, W>(x, g, i, t, dh, C, c);
-    for (size_t j = i; j < std::min(n, i + 2); j++) {
-      const float *s = g.sources[j].s + t * C + c;
-      float *ds = g.sources[j].ds + t * C + c;
-      over(C - c, [&](auto get, auto put, int64_t rest) {
-        vec d = get(ds + rest);
-        for (int k = from_p; k < g.K; k++) d = fma(splat(x[j].p[k]), get(dh[k] + c + rest), d);
-        for (int k = from_w; k < g.K; k++) d = fma(splat(x[j].be[k]), get(g.w + k * C + c + rest), d);
-        put(ds + rest, fma(splat(-x[j].gamma), get(s + rest), d));
+  constexpr int WIDE = VL == 16 ? 2 : 4, SCALARS = sizeof(SourceBackward) / sizeof(float);
+  over_wide<WIDE>(
+      C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
+        constexpr int W = decltype(width)::value;
+        vec d[S][W];
+        UNROLL for (int s = 0; s < S; s++) {
+          const Source<float> &source = g.sources[i + s];
+          UNROLL for (int v = 0; v < W; v++) d[s][v] = source.fresh ? splat(0.f) : get(source.ds + t * C + c, v);
+        }
+        const auto add = [&](const float *row, int64_t ld, const float *factor, int n) __attribute__((always_inline)) {
+          ROLLED for (int k = 0; k < n; k++, row += ld) {
+            vec y[W];
+            UNROLL for (int v = 0; v < W; v++) y[v] = in_register(get(row, v));
+            UNROLL for (int s = 0; s < S; s++) {
+              const vec f = splat(factor[s * SCALARS + k]);
+              UNROLL for (int v = 0; v < W; v++) d[s][v] = fma(f, y[v], d[s][v]);
+            }
+          }
+        };
+        add(dh[from_p] + c, g.stride, (const float *)&x[i] + from_p, g.K - from_p);
+        add(g.w + from_w * C + c, C, (const float *)&x[i] + 8 + from_w, g.K - from_w);
+        UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) {
+          const int64_t at = t * C + c;
+          if ((v * VL) % 16 == 0) __builtin_prefetch(g.sources[i + s].ds + at + v * VL + 2 * C, 1, 2);
+          put(g.sources[i + s].ds + at, v, fma(splat(-x[i + s].gamma), get(g.sources[i + s].s + at, v), d[s][v]));
+        }
       });
-    }
-  }
-  over(C, [&](auto get, auto put, int64_t c) {
-    vec acc[K];
-    UNROLL for (int k = 0; k < K; k++) acc[k] = k < g.K ? get(dw + (k * B + b) * C + c) : splat(0.f);
-    for (size_t i = 0; i < n; i++) {
-      const vec s = get(g.sources[i].s + t * C + c);
-      UNROLL for (int k = 0; k < K; k++) acc[k] = fma(splat(x[i].be[k]), s, acc[k]);
-    }
-    UNROLL for (int k = 0; k < K; k++) if (k >= from_w && k < g.K) put(dw + (k * B + b) * C + c, acc[k]);
-  });
+}
+template <int R> INLINE void phase1_dw(float *dw, int64_t ld, const SourceBackward *x, const MixGroup<float> &g, int k,
+                                       int64_t t, int64_t C) {
+  const size_t n = g.sources.size();
+  over_wide<2>(
+      C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
+        constexpr int W = decltype(width)::value;
+        vec acc[R][W];
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < W; v++) acc[r][v] = get(dw + (k + r) * ld + c, v);
+        for (size_t i = 0; i < n; i++) {
+          vec s[W];
+          UNROLL for (int v = 0; v < W; v++) s[v] = get(g.sources[i].s + t * C + c, v);
+          UNROLL for (int r = 0; r < R; r++) {
+            const vec be = splat(x[i].be[k + r]);
+            UNROLL for (int v = 0; v < W; v++) acc[r][v] = fma(be, s[v], acc[r][v]);
+          }
+        }
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < W; v++) put(dw + (k + r) * ld + c, v, acc[r][v]);
+      });
 }
 inline void mix_phase1_backward(float *dw, float *db, const MixGroup<float> &g, int64_t B, int64_t T, int64_t C) {
-  const int64_t N = B * T, n = (int64_t)g.sources.size();
+  const int64_t n = (int64_t)g.sources.size(), D = g.details;
   parallel(B, [&](int64_t b) {
     SourceBackward *x = (SourceBackward *)scratch<6>(n * (int64_t)(sizeof(SourceBackward) / sizeof(float)));
-    oct bias[1 + 8];
-    for (int d = 0; d <= g.details; d++) bias[d] = bias_lanes(g, d);
+    oct bias[1 + 8], sums[1 + 8];
+    uoct live;
+    for (int k = 0; k < 8; k++) live[k] = k >= g.begin() && k < g.K ? ~0u : 0u;
+    for (int d = 0; d <= D; d++) bias[d] = bias_lanes(g, d);
+    for (int d = 1; d <= D; d++) sums[d] = gather8(db + b * D + d - 1, B * D, g.K);
     for (int64_t t = b * T; t < (b + 1) * T; t++) {
       const float *dh[GROUP];
-      for (int k = 0; k < GROUP; k++) dh[k] = g.dh + ((k < g.K ? k : 0) * N + t) * C;
-      phase1_scalars(x, db, bias, g, t, b, B, dh, C);
-      if (g.K == 1)
-        phase1_rows<1>(dw, x, g, t, b, B, dh, C);
-      else if (g.K <= 4)
-        phase1_rows<4>(dw, x, g, t, b, B, dh, C);
-      else
-        phase1_rows<8>(dw, x, g, t, b, B, dh, C);
+      for (int k = 0; k < GROUP; k++) dh[k] = g.dh + (k < g.K ? k : 0) * g.stride + t * C;
+      phase1_scalars(x, sums, bias, live, g, t, dh, C);
+      int64_t i = 0;
+      for (; i + 2 <= n; i += 2) phase1_ds<2>(x, g, (size_t)i, t, dh, C);
+      if (i < n) phase1_ds<1>(x, g, (size_t)i, t, dh, C);
+      int k = g.begin();
+      for (; k + 4 <= g.K; k += 4) phase1_dw<4>(dw + b * C, B * C, x, g, k, t, C);
+      for (; k < g.K; k++) phase1_dw<1>(dw + b * C, B * C, x, g, k, t, C);
     }
+    for (int d = 1; d <= D; d++)
+      for (int k = g.begin(); k < g.K; k++) db[(k * B + b) * D + d - 1] = sums[d][k];
   });
 }
 

@@ -39,6 +39,7 @@ constexpr int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 #define NOINLINE \
   __attribute__((noinline))  // register tiles stay functions of their own: inlined, GCC spills in their loops
 #define UNROLL _Pragma("GCC unroll 16")
+#define ROLLED _Pragma("GCC unroll 1")
 
 INLINE vec load(const float *p) { return *(const loose *)p; }
 INLINE void store(float *p, vec x) { *(loose *)p = x; }
@@ -106,6 +107,15 @@ template <> struct Ops<4> {
 #endif
 INLINE vec splat(float x) { return Ops<VL>::splat(x); }
 INLINE vec fma(vec a, vec b, vec c) { return Ops<VL>::fma(a, b, c); }
+// Loaded once: without it GCC makes a memory operand of every use, and the load ports are the limit
+INLINE vec in_register(vec x) {
+#if defined __AVX512F__
+  asm("" : "+v"(x));
+#elif defined __AVX2__
+  if constexpr (VL == 8) asm("" : "+x"(x));
+#endif
+  return x;
+}
 INLINE vec larger(vec a, vec b) { return a > b ? a : b; }
 
 // exact::exp_neg, lane by lane

@@ -6,57 +6,52 @@
 
 namespace cpu {
 
-template <int BASES> INLINE void sum_updates(float *to, const BlockPartials<float> &b, int64_t t, int64_t C) {
-  over(C, [&](auto get, auto put, int64_t c) {
-    vec acc[BASES];
-    UNROLL for (int d = 0; d < BASES; d++) acc[d] = splat(0.f);
-    for (int k = 0; k < b.updates; k++) {
-      const vec u = get(b.u[k] + t * C + c);
-      UNROLL for (int d = 0; d < BASES; d++) acc[d] = fma(splat(b.coef[d * b.m + k]), u, acc[d]);
-    }
-    UNROLL for (int d = 0; d < BASES; d++) put(to + d * C + c, acc[d]);
-  });
+template <int BASES>
+INLINE void sum_updates(float *to, int64_t ld, const BlockPartials<float> &b, int64_t t, int64_t C) {
+  over_wide<(BASES > 3 ? 2 : 4)>(
+      C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
+        constexpr int W = decltype(width)::value;
+        vec acc[BASES][W];
+        UNROLL for (int d = 0; d < BASES; d++) UNROLL for (int v = 0; v < W; v++) acc[d][v] = splat(0.f);
+        for (int k = 0; k < b.updates; k++) {
+          vec u[W];
+          UNROLL for (int v = 0; v < W; v++) u[v] = get(b.u[k] + t * C + c, v);
+          UNROLL for (int d = 0; d < BASES; d++) {
+            const vec f = splat(b.coef[d * b.m + k]);
+            UNROLL for (int v = 0; v < W; v++) acc[d][v] = fma(f, u[v], acc[d][v]);
+          }
+        }
+        UNROLL for (int d = 0; d < BASES; d++) UNROLL for (int v = 0; v < W; v++) put(to + d * ld + c, v, acc[d][v]);
+      });
 }
 struct CpuBlockReader {
   const BlockPartials<float> &b;
   int64_t C;
-  float *sums;
-  void rows(OctRows &x, int64_t t) const {
+  float *sums;  // (bases,8,C)
+  void rows(Tokens &x, int64_t t) const {
     x.n = b.count();
-    if (!x.n) return;
-    switch (b.bases) {
-      case 1:
-        sum_updates<1>(sums, b, t, C);
-        break;
-      case 2:
-        sum_updates<2>(sums, b, t, C);
-        break;
-      case 3:
-        sum_updates<3>(sums, b, t, C);
-        break;
-      case 4:
-        sum_updates<4>(sums, b, t, C);
-        break;
-      case 5:
-        sum_updates<5>(sums, b, t, C);
-        break;
-      default:
-        sum_updates<6>(sums, b, t, C);
-    }
-    for (int d = 0; d < x.n; d++) x.row[d] = sums + d * C;
+    for (int d = 0; d < x.n; d++) x.row[d] = sums + d * 8 * C;
+    if (x.n)
+      counted(b.bases, [&](auto count) {
+        constexpr int n = decltype(count)::value;
+        if constexpr (n > 0)
+          for (int i = 0; i < x.tokens; i++) sum_updates<n>(sums + i * C, 8 * C, b, t + i, C);
+      });
   }
-  void scales(OctRows &x, int64_t) const {
-    oct v[8] = {};
-    for (int d = 0; d < x.n; d++) dots_of<1>(v + d, x.row[d], x.row + d, C);
-    const oct ss = reduce8(v), rms = sqrt8(ss / all8((float)C)), ratio = all8(rms[0]) / (rms + all8((float)b.wav_eps));
-    x.c = all8((float)b.rho) < ratio ? all8((float)b.rho) : ratio;
-    x.c[0] = 1;
-    x.r = all8(1.f) / sqrt8(((x.c * x.c) * ss) / all8((float)C) + all8((float)b.key_eps));
+  void scales(Tokens &x, int64_t) const {
+    oct rms0 = all8(0.f);
+    for (int d = 0; d < x.n; d++) {
+      const oct ss = row_squares(x.row[d], x.tokens, C), rms = sqrt8(ss / all8((float)C));
+      if (d == 0) rms0 = rms;
+      const oct ratio = rms0 / (rms + all8((float)b.wav_eps)), rho = all8((float)b.rho);
+      x.c[d] = d == 0 ? all8(1.f) : rho < ratio ? rho : ratio;
+      x.r[d] = all8(1.f) / sqrt8(((x.c[d] * x.c[d]) * ss) / all8((float)C) + all8((float)b.key_eps));
+    }
   }
 };
 }  // namespace cpu
 inline cpu::CpuBlockReader cpu_reader(const BlockPartials<float> &b, int64_t C) {
-  return {b, C, cpu::scratch<7>(b.bases * C)};
+  return {b, C, cpu::scratch<7>(b.bases * 8 * C)};
 }
 namespace cpu {
 
@@ -64,17 +59,20 @@ inline void close_block(float *const *rows, float *const *r, float *const *c, co
                         int64_t C) {
   parallel_rows(N, TOKENS, [&](int64_t t0, int64_t t1) {
     const auto read = cpu_reader(b, C);
-    for (int64_t t = t0; t < t1; t++) {
-      OctRows x;
+    for (int64_t t = t0; t < t1; t += 8) {
+      Tokens x;
+      x.tokens = (int)std::min<int64_t>(8, t1 - t);
       read.rows(x, t), read.scales(x, t);
       for (int d = 0; d < x.n; d++) {
-        const float scale = x.c[d];
-        r[d][t] = x.r[d], c[d][t] = scale;
-        float *to = rows[d] + t * C;
-        if (d == 0)
-          std::copy_n(x.row[0], C, to);
-        else
-          over(C, [&](auto get, auto put, int64_t i) { put(to + i, splat(scale) * get(x.row[d] + i)); });
+        store_some(r[d] + t, x.tokens, x.r[d]), store_some(c[d] + t, x.tokens, x.c[d]);
+        for (int i = 0; i < x.tokens; i++) {
+          const float *from = x.row[d] + i * C;
+          float *to = rows[d] + (t + i) * C;
+          if (d == 0)
+            std::copy_n(from, C, to);
+          else
+            over(C, [&](auto get, auto put, int64_t j) { put(to + j, splat(x.c[d][i]) * get(from + j)); });
+        }
       }
     }
   });
@@ -98,6 +96,14 @@ inline void block_update_backward(float *du, float *dcoef, int learned, const fl
       if (learned) dcoef[s] = dcoef[s] + lane_dot(G[learned] + t * C, b.u[k] + t * C, C);
     }
   });
+}
+inline void block_read_backward(float *du, float *dcoef, int learned, float *const *G, float *dw, float *db,
+                                const float *h, const float *saved, const MixGroup<float> &g, int k,
+                                const BlockPartials<float> &b, int64_t B, int64_t T, int64_t C) {
+  float coef[MAX_PARTIALS];
+  for (int d = 0; d < b.bases; d++) coef[d] = b.coef[d * b.m + b.updates - 1];
+  phase2_backward(learned ? nullptr : du, coef, G, dw, db, h, saved, g, k, b, B, T, C);
+  if (learned) block_update_backward(du, dcoef, learned, G, b, b.updates - 1, B, T, C);
 }
 
 }  // namespace cpu
