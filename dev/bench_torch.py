@@ -4,13 +4,15 @@
 Needs:  pip install torch (2.4 or newer), g++ for torch.compile; `make build/bench` for --ours
 Run:    python3 dev/bench_torch.py --ours build/bench                     C=384 L=12, then C=128 L=48
         python3 dev/bench_torch.py --ours build/bench --layers 6 --channels 256 --heads 4
+        python3 dev/bench_torch.py --ours build/bench --router wav --modes eager
         python3 dev/bench_torch.py --modes eager                          without ours: times only
 
 A step is forward, backward, clip_grad_norm_ and fused AdamW, fp32, with scaled_dot_product_attention, RMSNorm, RoPE and
-SwiGLU: what `build/bench step` times. Each mode runs in a process of its own and waits while another one works: ours,
-eager, ours, compile, ours, ... for --pairs rounds. A ratio divides the step time of PyTorch by the mean of ours just
-before and just after; the median is printed. Peak memory is the peak of the resident memory of each process.
-Exit codes: 1 something failed, 3 torch is missing.
+SwiGLU: what `build/bench step` times. attnres, block and wav read from a list of sources, each with its 1/rms: a product
+with g*q, a softmax, a chain of addcmul (stacking the sources takes three times as long here). Each mode runs in a process
+of its own and waits while another one works: ours, eager, ours, compile, ours, ... for --pairs rounds. A ratio divides the
+step time of PyTorch by the mean of ours just before and just after; the median is printed. Peak memory is the peak of the
+resident memory of each process. Exit codes: 1 something failed, 3 torch is missing.
 """
 import argparse
 import re
@@ -24,7 +26,7 @@ SHAPES = [dict(channels=384, layers=12, heads=6), dict(channels=128, layers=48, 
 
 
 def build_model(torch, a):
-    """The model of gpt.cuh. a: channels, layers, heads, context, vocabulary."""
+    """The model of gpt.cuh. a: channels, layers, heads, context, vocabulary, router."""
     nn, F = torch.nn, torch.nn.functional
     C, NH, T = a.channels, a.heads, a.context
     HS, H = C // NH, -(-C // 12) * 32  # 8/3 C rounded up to a multiple of 32
@@ -36,20 +38,72 @@ def build_model(torch, a):
         p, q = x.chunk(2, dim=-1)
         return torch.cat((p * cos - q * sin, p * sin + q * cos), dim=-1)
 
-    class Layer(nn.Module):
+    class Layer(nn.Module):  # two sublayers: their updates
         def __init__(self):
             super().__init__()
             self.attn_norm, self.mlp_norm = nn.RMSNorm(C, eps=1e-12), nn.RMSNorm(C, eps=1e-12)
             self.qkv, self.proj = nn.Linear(C, 3 * C, bias=False), nn.Linear(C, C, bias=False)
             self.gateup, self.down = nn.Linear(C, 2 * H, bias=False), nn.Linear(H, C, bias=False)
 
-        def forward(self, x):
+        def attention(self, x):
             B = x.shape[0]
             q, k, v = (y.view(B, T, NH, HS).transpose(1, 2) for y in self.qkv(self.attn_norm(x)).chunk(3, dim=-1))
             y = F.scaled_dot_product_attention(rope(q), rope(k), v, is_causal=True)
-            x = x + self.proj(y.transpose(1, 2).reshape(B, T, C))
+            return self.proj(y.transpose(1, 2).reshape(B, T, C))
+
+        def mlp(self, x):
             gate, up = self.gateup(self.mlp_norm(x)).chunk(2, dim=-1)
-            return x + self.down(F.silu(gate) * up)
+            return self.down(F.silu(gate) * up)
+
+    class Mixer(nn.Module):  # reads of attnres, block, wav
+        def __init__(self, M, block=8):
+            super().__init__()
+            self.M, self.m, self.details = M, block, 2 if a.router == "wav" else 0
+            self.q = nn.Parameter(torch.zeros(M, C))  # the last one reads at the end; sublayer 0 reads e alone
+            self.g = nn.Parameter(torch.ones(M, C))
+            self.beta = nn.Parameter(torch.full((M, self.details), -2.0))
+
+        def source(self, s, detail=-1):
+            return s, torch.rsqrt((s * s).mean(-1) + 1e-12), detail
+
+        def open_block(self, updates, first):
+            total = sum(updates)
+            found = [self.source(total)]
+            signs = [[1 - 2 * ((first + i) % 2) for i in range(self.m)],
+                     [1 - 2 * (2 * i >= self.m) for i in range(self.m)]]
+            for d in range(self.details):
+                D = sum(sign * u for sign, u in zip(signs[d], updates))
+                with torch.no_grad():
+                    c = total.square().mean(-1, True).sqrt() / (D.square().mean(-1, True).sqrt() + 1e-6)
+                    c = c.clamp(max=2.0)
+                found.append(self.source(c * D, d))
+            return found
+
+        def read(self, sources, k):
+            w = self.g[k] * self.q[k]
+            z = torch.stack([s @ w for s, _, _ in sources]) * torch.stack([r for _, r, _ in sources])
+            if self.details and k < self.M - 1:
+                zero = torch.zeros(1)
+                z = z + torch.cat([zero if d < 0 else self.beta[k, d:d + 1] for _, _, d in sources])[:, None, None]
+            p = torch.softmax(z, 0).unsqueeze(-1).unbind(0)
+            h = p[0] * sources[0][0]
+            for p_i, (s, _, _) in zip(p[1:], sources[1:]):
+                h = torch.addcmul(h, p_i, s)
+            return h
+
+        def run(self, e, sublayers):
+            done, updates = [self.source(e)], []
+            for j, sublayer in enumerate(sublayers):
+                partial = self.open_block(updates, j - len(updates)) if updates else []
+                u = sublayer(self.read(done + partial, j - 1) if j else e)
+                if a.router == "attnres":
+                    done.append(self.source(u))
+                    continue
+                updates.append(u)
+                if len(updates) == self.m or j + 1 == self.M:
+                    done += self.open_block(updates, j + 1 - len(updates))
+                    updates = []
+            return self.read([x for x in done if x[2] < 0], self.M - 1)
 
     class Model(nn.Module):
         def __init__(self):
@@ -60,11 +114,16 @@ def build_model(torch, a):
             for p in self.parameters():
                 if p.dim() == 2:
                     nn.init.normal_(p, std=0.02)
+            self.mixer = Mixer(2 * a.layers) if a.router != "prenorm" else None
 
         def forward(self, tokens, targets):
             x = self.embed(tokens)
-            for layer in self.layers:
-                x = layer(x)
+            sublayers = [f for layer in self.layers for f in (layer.attention, layer.mlp)]
+            if self.mixer:
+                x = self.mixer.run(x, sublayers)
+            else:
+                for sublayer in sublayers:
+                    x = x + sublayer(x)
             return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
     return Model()
@@ -99,7 +158,7 @@ def worker(a):
 
 
 def shape_options(a):
-    names = ("channels", "layers", "heads", "context", "batch", "vocabulary", "threads")
+    names = ("channels", "layers", "heads", "context", "batch", "vocabulary", "threads", "router")
     return [part for name in names for part in (f"--{name}", str(getattr(a, name)))]
 
 
@@ -137,7 +196,7 @@ class Mode:
 
 
 def compare(a):
-    print(f"C={a.channels} L={a.layers} NH={a.heads} T={a.context} B={a.batch} V={a.vocabulary} prenorm, "
+    print(f"C={a.channels} L={a.layers} NH={a.heads} T={a.context} B={a.batch} V={a.vocabulary} {a.router}, "
           f"{a.threads} threads, {a.pairs} rounds of {a.steps} steps", flush=True)
     modes = [Mode(a, name) for name in a.modes]
     our_times = []
@@ -168,6 +227,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="per measurement")
     parser.add_argument("--worker", choices=["eager", "compile"], help=argparse.SUPPRESS)
+    parser.add_argument("--router", choices=["prenorm", "block", "wav", "attnres"], default="prenorm")
     for name, value in [("channels", None), ("layers", None), ("heads", None), ("context", 256), ("batch", 8),
                         ("vocabulary", 65), ("threads", 2)]:
         parser.add_argument(f"--{name}", type=int, default=value)

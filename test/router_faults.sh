@@ -157,8 +157,8 @@ fault "dq left as dw" $f 's/for (size_t j = 1; j < reads\.size(); j++) {/for (si
 fault "learned coefficients of another block" $f 's/row + (size_t)b, {}/row, {}/'
 
 f=layers/cpu/attnres.cuh
-fault "cpu: gamma of another source" $f 's/\.gamma = gamma\[j\]/.gamma = gamma[0]/'
-fault "cpu: gamma, r squared in another order" $f 's/reduce8(K) \* (load8(r) \* load8(r))/reduce8(K) * load8(r) * load8(r)/'
+fault "cpu: gamma of another source" $f 's/gamma = gamma\[i - 1\]/gamma = gamma[0]/'
+fault "cpu: gamma, r squared in another order" $f 's/reduce8(K) \* (r \* r)/reduce8(K) * r * r/'
 fault "cpu: lanes that are no reads in gamma" $f 's/(oct)((uoct)(dz \* (z - bias\[s\.detail\])) \& live)/exp8(z - mx) * (z - bias[s.detail])/'
 fault "cpu: dz of the lanes that are no reads" $f 's/dz = (oct)((uoct)(p \* (y - D)) \& live)/dz = exp8(z - mx) * (y - D)/'
 fault "cpu: the first gradient added to what was there" $f 's/source\.fresh ? splat(0\.f) : //'

@@ -399,34 +399,33 @@ template <class Partials> void mix_phase2_backward(float *const *G, float *dw, f
   phase2_backward(nullptr, coef, G, dw, db, h, saved, g, k, partials, B, T, C);
 }
 
-// ---- backward of phase 1, one token: p, be, gamma of every source; then ds source by source, dw read by read
+// ---- backward of phase 1, one token, 8 sources at a time so that all rows stay in L1: p, be, gamma of each; then ds
+// source by source, dw read by read
 struct SourceBackward {
   float p[8], be[8], gamma;
 };
-// bias, and the sums db of this sequence: one oct per detail
-INLINE void phase1_scalars(SourceBackward *to, oct *db, const oct *bias, uoct live, const MixGroup<float> &g, int64_t t,
-                           const float *const *dh, int64_t C) {
+// Of sources from..to-1, to - from <= 8. bias, and the sums db of this sequence: one oct per detail
+INLINE void phase1_scalars(SourceBackward *x, oct *db, const oct *bias, uoct live, const MixGroup<float> &g,
+                           int64_t from, int64_t to, int64_t t, const float *const *dh, int64_t C) {
   const int64_t n = (int64_t)g.sources.size();
   const oct mx = load8(g.mx + t * GROUP), inv = load8(g.l + t * GROUP), D = load8(g.D + t * GROUP);
-  oct K[8];
-  float r[8];
-  for (int64_t i = 0; i < n; i++) {
+  oct K[8], r = all8(0.f);
+  for (int64_t i = from; i < to; i++, x++) {
     const Source<float> &s = g.sources[i];
     Ahead{C}.read(s.s + t * C);
     const oct z = load8(g.z + (t * n + i) * GROUP), y = dots(s.s + t * C, dh, g.K, C);
     const oct p = (oct)((uoct)(exp8(z - mx) * inv) & live), dz = (oct)((uoct)(p * (y - D)) & live);
-    store8(to[i].p, p), store8(to[i].be, dz * all8(s.r[t]));
-    if (g.first == g.copy) to[i].p[0] = 1;
-    K[i % 8] = (oct)((uoct)(dz * (z - bias[s.detail])) & live), r[i % 8] = s.r[t];
+    store8(x->p, p), store8(x->be, dz * all8(s.r[t]));
+    if (g.first == g.copy) x->p[0] = 1;
+    K[i - from] = (oct)((uoct)(dz * (z - bias[s.detail])) & live), r[i - from] = s.r[t];
     if (s.detail) db[s.detail] = db[s.detail] + dz;
-    if (i % 8 < 7 && i + 1 < n) continue;
-    for (int64_t j = i % 8 + 1; j < 8; j++) K[j] = all8(0.f), r[j] = 0;
-    const oct gamma = reduce8(K) * (load8(r) * load8(r)) / all8((float)C);
-    for (int64_t j = 0; j <= i % 8; j++) to[i - i % 8 + j].gamma = gamma[j];
   }
+  for (int64_t i = to - from; i < 8; i++) K[i] = all8(0.f);
+  const oct gamma = reduce8(K) * (r * r) / all8((float)C);
+  for (int64_t i = to - from; i > 0; i--) (--x)->gamma = gamma[i - 1];
 }
 // ds of S sources: every row of dh and w is loaded once for all of them
-template <int S> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<float> &g, size_t i, int64_t t,
+template <int S> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<float> &g, int64_t i, int64_t t,
                                        const float *const *dh, int64_t C) {
   const int from_p = g.first == g.none ? 1 : 0, from_w = g.begin();
   constexpr int WIDE = VL == 16 ? 2 : 4, SCALARS = sizeof(SourceBackward) / sizeof(float);
@@ -448,28 +447,27 @@ template <int S> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<f
             }
           }
         };
-        add(dh[from_p] + c, g.stride, (const float *)&x[i] + from_p, g.K - from_p);
-        add(g.w + from_w * C + c, C, (const float *)&x[i] + 8 + from_w, g.K - from_w);
+        add(dh[from_p] + c, g.stride, x->p + from_p, g.K - from_p);
+        add(g.w + from_w * C + c, C, x->be + from_w, g.K - from_w);
         UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) {
           const int64_t at = t * C + c;
           if ((v * VL) % 16 == 0) __builtin_prefetch(g.sources[i + s].ds + at + v * VL + 2 * C, 1, 2);
-          put(g.sources[i + s].ds + at, v, fma(splat(-x[i + s].gamma), get(g.sources[i + s].s + at, v), d[s][v]));
+          put(g.sources[i + s].ds + at, v, fma(splat(-x[s].gamma), get(g.sources[i + s].s + at, v), d[s][v]));
         }
       });
 }
-template <int R> INLINE void phase1_dw(float *dw, int64_t ld, const SourceBackward *x, const MixGroup<float> &g, int k,
-                                       int64_t t, int64_t C) {
-  const size_t n = g.sources.size();
+template <int R> INLINE void phase1_dw(float *dw, int64_t ld, const SourceBackward *x, const MixGroup<float> &g,
+                                       int64_t from, int64_t to, int k, int64_t t, int64_t C) {
   over_wide<2>(
       C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
         constexpr int W = decltype(width)::value;
         vec acc[R][W];
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < W; v++) acc[r][v] = get(dw + (k + r) * ld + c, v);
-        for (size_t i = 0; i < n; i++) {
+        for (int64_t i = from; i < to; i++) {
           vec s[W];
           UNROLL for (int v = 0; v < W; v++) s[v] = get(g.sources[i].s + t * C + c, v);
           UNROLL for (int r = 0; r < R; r++) {
-            const vec be = splat(x[i].be[k + r]);
+            const vec be = splat(x[i - from].be[k + r]);
             UNROLL for (int v = 0; v < W; v++) acc[r][v] = fma(be, s[v], acc[r][v]);
           }
         }
@@ -479,7 +477,7 @@ template <int R> INLINE void phase1_dw(float *dw, int64_t ld, const SourceBackwa
 inline void mix_phase1_backward(float *dw, float *db, const MixGroup<float> &g, int64_t B, int64_t T, int64_t C) {
   const int64_t n = (int64_t)g.sources.size(), D = g.details;
   parallel(B, [&](int64_t b) {
-    SourceBackward *x = (SourceBackward *)scratch<6>(n * (int64_t)(sizeof(SourceBackward) / sizeof(float)));
+    SourceBackward x[8];
     oct bias[1 + 8], sums[1 + 8];
     uoct live;
     for (int k = 0; k < 8; k++) live[k] = k >= g.begin() && k < g.K ? ~0u : 0u;
@@ -488,13 +486,16 @@ inline void mix_phase1_backward(float *dw, float *db, const MixGroup<float> &g, 
     for (int64_t t = b * T; t < (b + 1) * T; t++) {
       const float *dh[GROUP];
       for (int k = 0; k < GROUP; k++) dh[k] = g.dh + (k < g.K ? k : 0) * g.stride + t * C;
-      phase1_scalars(x, sums, bias, live, g, t, dh, C);
-      int64_t i = 0;
-      for (; i + 2 <= n; i += 2) phase1_ds<2>(x, g, (size_t)i, t, dh, C);
-      if (i < n) phase1_ds<1>(x, g, (size_t)i, t, dh, C);
-      int k = g.begin();
-      for (; k + 4 <= g.K; k += 4) phase1_dw<4>(dw + b * C, B * C, x, g, k, t, C);
-      for (; k < g.K; k++) phase1_dw<1>(dw + b * C, B * C, x, g, k, t, C);
+      for (int64_t from = 0; from < n; from += 8) {
+        const int64_t to = std::min(n, from + 8);
+        phase1_scalars(x, sums, bias, live, g, from, to, t, dh, C);
+        int64_t i = from;
+        for (; i + 2 <= to; i += 2) phase1_ds<2>(x + (i - from), g, i, t, dh, C);
+        if (i < to) phase1_ds<1>(x + (i - from), g, i, t, dh, C);
+        int k = g.begin();
+        for (; k + 4 <= g.K; k += 4) phase1_dw<4>(dw + b * C, B * C, x, g, from, to, k, t, C);
+        for (; k < g.K; k++) phase1_dw<1>(dw + b * C, B * C, x, g, from, to, k, t, C);
+      }
     }
     for (int d = 1; d <= D; d++)
       for (int k = g.begin(); k < g.K; k++) db[(k * B + b) * D + d - 1] = sums[d][k];
