@@ -64,11 +64,14 @@ INLINE oct reduce8(const oct *v) {  // lane k = butterfly 4, 2, 1 of v[k]
   return MIX(y[0], y[1], 0, 2, 8, 10, 4, 6, 12, 14) + MIX(y[0], y[1], 1, 3, 9, 11, 5, 7, 13, 15);
 }
 #undef MIX
-INLINE oct fold16(const vec *a) {  // butterfly 8: 16 lanes to 8
-  if constexpr (VL == 8) return (oct)(a[0] + a[1]);
-  alignas(64) float x[16];
-  for (int u = 0; u < LV / 2; u++) store(x + u * VL, a[u]);
-  return load8(x) + load8(x + 8);
+template <class Vector> INLINE oct fold16(const Vector *a) {  // butterfly 8: 16 lanes to 8
+  if constexpr (sizeof(Vector) == sizeof(oct)) {
+    return (oct)(a[0] + a[1]);
+  } else {
+    alignas(64) float x[16];
+    for (int u = 0; u < LV / 2; u++) store(x + u * VL, a[u]);
+    return load8(x) + load8(x + 8);
+  }
 }
 
 // v[r] = the 32 lanes of a.b[r], folded to 8
@@ -105,7 +108,7 @@ INLINE void some_dots(oct *v, const float *a, const float *const *b, int n, int6
   if (C % 32) return odd_dots(v, a, b, n, C);
   int k = 0;
   for (; k + G <= n; k += G) tile_dots<G>(v + k, a, b + k, C);
-  if (k + 2 <= n) tile_dots<2>(v + k, a, b + k, C), k += 2;
+  for (; k + 2 <= n; k += 2) tile_dots<2>(v + k, a, b + k, C);
   if (k < n) tile_dots<1>(v + k, a, b + k, C);
 }
 // lane k = a.b[k] for k < n, other lanes +0
