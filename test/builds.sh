@@ -8,7 +8,7 @@ native=-march=native
 passes="--steps 5 --batch 6 --micro-batch 2 --router layerscale --channels 40 --heads 4 --context 20"
 small="--steps 3 --batch 6 --micro-batch 2 --layers 6 --channels 40 --heads 4 --context 20"
 # METHOD or METHOD+OPTION+VALUE..., one word each
-methods="rezero attnres delta block+--block+5 delta-block+--block+4 wav+--block+4 haares+--block+9
+methods="rezero attnres delta block+--block+5 delta-block+--block+4 wav+--block+4 haares+--block+10
   block+--details+random,duplicate,learned+--block+4"
 
 built() {  # MAKE ARGUMENTS, the last ones targets
