@@ -72,7 +72,7 @@ fi
 if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "$work/probe" 2>/dev/null &&
   "$work/probe"; then
   check "AddressSanitizer and UBSan: every test program, training, evaluation, sampling" '
-    sanitized=build/train_gpt_cpu tests=$(cd "$out" && ls | grep "^test_[a-z]*\$")
+    sanitized=build/train_gpt_cpu tests=$(cd "$out" && ls | grep "^test_[a-z_]*\$")
     built "EXTRA=-fsanitize=address,undefined -fno-sanitize-recover=all" "FLAGS_native=$native -O1" cpu \
       $(for t in $tests; do echo "$PWD/build/$t"; done) || exit 1
     as_reference sanitized && run sanitized eval sanitized && run sanitized sample sanitized --tokens 50 &&
