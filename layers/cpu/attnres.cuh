@@ -45,15 +45,6 @@ INLINE oct exp8(oct x) {  // exact::exp_neg, lane by lane
 }
 
 // ---- lane sums
-template <class Vector> INLINE oct fold(const Vector *a) {  // butterfly 16 and 8: 32 lanes to 8
-  if constexpr (sizeof(Vector) == sizeof(oct)) {
-    return (oct)((a[0] + a[2]) + (a[1] + a[3]));
-  } else {
-    alignas(64) float x[32];
-    for (int u = 0; u < LV; u++) store(x + u * VL, a[u]);
-    return (load8(x) + load8(x + 16)) + (load8(x + 8) + load8(x + 24));
-  }
-}
 #define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 INLINE oct reduce8(const oct *v) {  // lane k = butterfly 4, 2, 1 of v[k]
   oct x[4], y[2];
@@ -64,7 +55,7 @@ INLINE oct reduce8(const oct *v) {  // lane k = butterfly 4, 2, 1 of v[k]
   return MIX(y[0], y[1], 0, 2, 8, 10, 4, 6, 12, 14) + MIX(y[0], y[1], 1, 3, 9, 11, 5, 7, 13, 15);
 }
 #undef MIX
-template <class Vector> INLINE oct fold16(const Vector *a) {  // butterfly 8: 16 lanes to 8
+template <class Vector> INLINE oct fold(const Vector *a) {  // butterfly 8: 16 lanes to 8
   if constexpr (sizeof(Vector) == sizeof(oct)) {
     return (oct)(a[0] + a[1]);
   } else {
@@ -77,12 +68,9 @@ template <class Vector> INLINE oct fold16(const Vector *a) {  // butterfly 8: 16
 // v[r] = the 32 lanes of a.b[r], folded to 8
 NOINLINE inline void odd_dots(oct *v, const float *a, const float *const *b, int n,
                               int64_t C) {  // C not a multiple of 32
-  const int64_t whole = C / 32 * 32;
   for (int r = 0; r < n; r++) {
-    Lanes lanes;
-    for (int64_t c = 0; c < whole; c += 32)
-      for (int u = 0; u < LV; u++) lanes.x[u] = fma(load(a + c + u * VL), load(b[r] + c + u * VL), lanes.x[u]);
-    lane_tail(lanes, whole, C, [&](float x, int64_t i) { return exact::fma(a[i], b[r][i], x); });
+    Lanes lanes = dot_lanes(a, b[r], C);
+    for (int u = 0; u < LV / 2; u++) lanes.x[u] = lanes.x[u] + lanes.x[u + LV / 2];  // butterfly 16
     v[r] = fold(lanes.x);
   }
 }
@@ -101,7 +89,7 @@ template <int R> INLINE void tile_dots(oct *v, const float *a, const float *cons
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int u = 0; u < H; u++) half[r][u] =
         first ? half[r][u] + x[r][u] : x[r][u];
   }
-  UNROLL for (int r = 0; r < R; r++) v[r] = fold16(half[r]);
+  UNROLL for (int r = 0; r < R; r++) v[r] = fold(half[r]);
 }
 constexpr int G = VL == 16 ? 8 : 4;  // rows of a tile
 INLINE void some_dots(oct *v, const float *a, const float *const *b, int n, int64_t C) {
@@ -131,16 +119,6 @@ INLINE void row_dots(oct *to, const float *a, int64_t lda, const float *const *b
   }
   for (int d = 0; d < n; d++) to[d] = reduce8(v[d]);
 }
-// lane i = row i of a squared, for i < n, other lanes +0
-INLINE oct row_squares(const float *a, int n, int64_t C) {
-  oct v[8];
-  for (int i = n; i < 8; i++) v[i] = all8(0.f);
-  for (int i = 0; i < n; i++) {
-    const float *row = a + i * C;
-    some_dots(v + i, row, &row, 1, C);
-  }
-  return reduce8(v);
-}
 
 // ---- columns: body(width, get, put, c) over tiles of W vectors, then single ones
 template <int N> using Int = std::integral_constant<int, N>;
@@ -156,25 +134,10 @@ template <int W, class F> INLINE void over_wide(int64_t n, F body) {
   });
 }
 // body(Int<n>()) for a count of partials
-template <class F> INLINE void counted(int n, F body) {
-  switch (n) {
-    case 0:
-      return body(Int<0>());
-    case 1:
-      return body(Int<1>());
-    case 2:
-      return body(Int<2>());
-    case 3:
-      return body(Int<3>());
-    case 4:
-      return body(Int<4>());
-    case 5:
-      return body(Int<5>());
-    case 6:
-      return body(Int<6>());
-    default:
-      return body(Int<7>());
-  }
+template <int N = 0, class F> INLINE void counted(int n, F &&body) {
+  if constexpr (N < MAX_PARTIALS)
+    if (n != N) return counted<N + 1>(n, body);
+  body(Int<N>());
 }
 
 inline void source_scale(float *r, const float *s, int64_t N, int64_t C, double key_eps) {
@@ -185,15 +148,10 @@ inline void source_scale(float *r, const float *s, int64_t N, int64_t C, double 
 }
 
 // ---- phase 1: lanes are the reads of the group
-struct Ahead {  // asks for a row two tokens ahead
-  int64_t C;
-  INLINE void read(const float *p) const {
-    for (int64_t c = 0; c < C; c += 16) __builtin_prefetch(p + 2 * C + c, 0, 2);
-  }
-  INLINE void write(const float *p) const {
-    for (int64_t c = 0; c < C; c += 16) __builtin_prefetch(p + 2 * C + c, 1, 2);
-  }
-};
+constexpr int NEXT = 2;  // tokens: how far ahead rows are asked for
+INLINE void ask_next(const float *row, int64_t C) {
+  for (int64_t c = 0; c < C; c += 16) __builtin_prefetch(row + NEXT * C + c, 0, 2);
+}
 INLINE oct bias_lanes(const MixGroup<float> &g, int detail) {
   oct b = all8(0.f);
   for (int k = g.begin(); k < g.K; k++) b[k] = g.bias_of(k)[detail];
@@ -233,7 +191,7 @@ inline void mix_phase1(const MixGroup<float> &g, int64_t N, int64_t C) {
       oct mx = all8(0.f), l = all8(0.f);
       for (int64_t i = 0; i < n; i++) {
         const Source<float> &s = g.sources[i];
-        Ahead{C}.read(s.s + t * C);
+        ask_next(s.s + t * C, C);
         const oct x = fma8(dots(s.s + t * C, w, g.K, C), all8(s.r[t]), bias[s.detail]);
         store8(z + i * GROUP, x);
         mx = i == 0 ? x : larger8(x, mx);
@@ -415,7 +373,7 @@ INLINE void phase1_scalars(SourceBackward *x, oct *db, const oct *bias, uoct liv
   oct K[8], r = all8(0.f);
   for (int64_t i = from; i < to; i++, x++) {
     const Source<float> &s = g.sources[i];
-    Ahead{C}.read(s.s + t * C);
+    ask_next(s.s + t * C, C);
     const oct z = load8(g.z + (t * n + i) * GROUP), y = dots(s.s + t * C, dh, g.K, C);
     const oct p = (oct)((uoct)(exp8(z - mx) * inv) & live), dz = (oct)((uoct)(p * (y - D)) & live);
     store8(x->p, p), store8(x->be, dz * all8(s.r[t]));
@@ -454,7 +412,7 @@ template <int S> INLINE void phase1_ds(const SourceBackward *x, const MixGroup<f
         add(g.w + from_w * C + c, C, x->be + from_w, g.K - from_w);
         UNROLL for (int s = 0; s < S; s++) UNROLL for (int v = 0; v < W; v++) {
           const int64_t at = t * C + c;
-          if ((v * VL) % 16 == 0) __builtin_prefetch(g.sources[i + s].ds + at + v * VL + 2 * C, 1, 2);
+          if ((v * VL) % 16 == 0) __builtin_prefetch(g.sources[i + s].ds + at + v * VL + NEXT * C, 1, 2);
           put(g.sources[i + s].ds + at, v, fma(splat(-x[s].gamma), get(g.sources[i + s].s + at, v), d[s][v]));
         }
       });

@@ -163,14 +163,15 @@ template <class F> INLINE void lane_tail(Lanes &lanes, int64_t from, int64_t n, 
   for (int64_t i = from; i < n; i++) lane[i - from] = f(lane[i - from], i);
   for (int u = 0; u < LV; u++) lanes.x[u] = load(lane + u * VL);
 }
-INLINE float lane_dot(const float *a, const float *b, int64_t n) {
+INLINE Lanes dot_lanes(const float *a, const float *b, int64_t n) {
   Lanes lanes;
   int64_t i = 0;
   for (; i + 32 <= n; i += 32)
     UNROLL for (int u = 0; u < LV; u++) lanes.x[u] = fma(load(a + i + u * VL), load(b + i + u * VL), lanes.x[u]);
   lane_tail(lanes, i, n, [&](float x, int64_t j) { return exact::fma(a[j], b[j], x); });
-  return lanes.sum();
+  return lanes;
 }
+INLINE float lane_dot(const float *a, const float *b, int64_t n) { return dot_lanes(a, b, n).sum(); }
 
 // ---- threads: f(i) for i = 0..n-1; the work is cut by index, never by the number of threads
 constexpr int64_t TOKENS = 32, ELEMENTS = 8192;  // of one piece of work, for loops over rows and over flat arrays

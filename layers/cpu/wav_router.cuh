@@ -41,7 +41,9 @@ struct CpuBlockReader {
   void scales(Tokens &x, int64_t) const {
     oct rms0 = all8(0.f);
     for (int d = 0; d < x.n; d++) {
-      const oct ss = row_squares(x.row[d], x.tokens, C), rms = sqrt8(ss / all8((float)C));
+      oct ss;
+      row_dots(&ss, x.row[d], C, &x.row[d], 1, x.tokens, C);
+      const oct rms = sqrt8(ss / all8((float)C));
       if (d == 0) rms0 = rms;
       const oct ratio = rms0 / (rms + all8((float)b.wav_eps)), rho = all8((float)b.rho);
       x.c[d] = d == 0 ? all8(1.f) : rho < ratio ? rho : ratio;
