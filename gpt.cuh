@@ -194,9 +194,9 @@ template <class real> struct GPT {
     for (int64_t j = c.M() - 1; j >= 0; j--) {
       const real *du = router->write_backward(j, pass);
       if (j % 2 == 0)
-        attention_sublayer_backward(j / 2, router->dinput(j, pass), router->input(j), du, pass);
+        attention_sublayer_backward(j / 2, router->dinput(j), router->input(j), du, pass);
       else
-        mlp_sublayer_backward(j / 2, router->dinput(j, pass), router->input(j), du, pass);
+        mlp_sublayer_backward(j / 2, router->dinput(j), router->input(j), du, pass);
       router->read_backward(j, pass);
     }
     device::embedding_backward(pass.grads.embed, router->embedding_backward(pass), tokens, pass.B, pass.T, c.V, c.C,

@@ -132,7 +132,7 @@ template <class real> struct Router {
   virtual real *doutput() = 0;
   virtual void read_final_backward(const Pass<real> &pass) = 0;
   virtual const real *write_backward(int64_t j, const Pass<real> &pass) = 0;
-  virtual real *dinput(int64_t j, const Pass<real> &pass) = 0;
+  virtual real *dinput(int64_t j) = 0;
   virtual void read_backward(int64_t j, const Pass<real> &pass) = 0;
   virtual const real *embedding_backward(const Pass<real> &pass) = 0;
   virtual void finish(const Weights<real> &) {}
@@ -178,7 +178,7 @@ template <class real> struct StreamRouter : Router<real> {
     if (kind == layerscale) device::layerscale_backward(du, grad, dx, u[j], w.router[j], p.B, p.T, c.C, p.carry);
     return du;
   }
-  real *dinput(int64_t, const Pass<real> &) override { return dh; }
+  real *dinput(int64_t) override { return dh; }
   void read_backward(int64_t, const Pass<real> &p) override { device::residual_forward(dx, dx, dh, p.N() * c.C); }
   const real *embedding_backward(const Pass<real> &) override { return dx; }
 };
@@ -274,8 +274,11 @@ template <class real> struct MixRouter : Router<real> {
       saved.push_back(arena.take(N * partials(j) * 3));
     }
     x = c.delta() ? arena.take(N * C) : nullptr, scratch = arena.take(GROUP * stride(N)), D = arena.take(GROUP * N);
-    for (size_t g = 0; g < groups.size(); g++) carve_group(groups[g], first_read(g), arena, N);
-    plan_first_gradients();
+    std::vector<bool> seen(sources.size());
+    for (size_t g = groups.size(); g-- > 0;) carve_group(groups[g], first_read(g), arena, N, seen);
+    zeroed.clear();
+    for (size_t i = 0; i < sources.size(); i++)
+      if (!seen[i]) zeroed.push_back(sources[i].ds);
     if (!training) return;
     dx = c.delta() ? arena.take(N * C) : nullptr, du = arena.take(N * C);
     dw = arena.take(GROUP * B * C), db = arena.take(GROUP * B * c.D()), dcoef = arena.take(B);
@@ -289,27 +292,17 @@ template <class real> struct MixRouter : Router<real> {
       sources.push_back({b.rows[d], b.r[d], b.ds[d], d});
     }
   }
-  void carve_group(MixGroup<real> &g, int64_t j, Arena<real> &arena, int64_t N) {
+  // Backward runs through the groups last to first: the first to see a source writes its ds; `zeroed` sees no group
+  void carve_group(MixGroup<real> &g, int64_t j, Arena<real> &arena, int64_t N, std::vector<bool> &seen) {
     g.sources.clear();
-    for (size_t i = 0; i < sources.size(); i++)
-      if (visible(j, sources[i], i)) g.sources.push_back(sources[i]);
+    for (size_t i = 0; i < sources.size(); i++) {
+      if (!visible(j, sources[i], i)) continue;
+      g.sources.push_back(sources[i]);
+      g.sources.back().fresh = !seen[i], seen[i] = true;
+    }
     g.z = arena.take(N * (int64_t)g.sources.size() * GROUP), g.mx = arena.take(GROUP * N), g.l = arena.take(GROUP * N);
     g.w = arena.take(GROUP * c.C), g.bias = arena.take(GROUP * (1 + c.D()));
     g.stride = stride(N), g.o = g.dh = scratch, g.D = D;
-  }
-  // Backward runs through the groups last to first: the first to see a source writes its ds; `zeroed` sees no group
-  void plan_first_gradients() {
-    zeroed.clear();
-    for (const Source<real> &s : sources) {
-      Source<real> *first = nullptr;
-      for (MixGroup<real> &g : groups)
-        for (Source<real> &x : g.sources)
-          if (x.s == s.s) first = &x;
-      if (first)
-        first->fresh = true;
-      else
-        zeroed.push_back(s.ds);
-    }
   }
   int64_t stride(int64_t N) const { return N * c.C + STAGGER / (int64_t)sizeof(real); }
   int64_t first_read(size_t group) const {
@@ -393,13 +386,16 @@ template <class real> struct MixRouter : Router<real> {
 
   // ---- backward
   real *doutput() override { return c.delta() ? dx : scratch; }
-  real *dinput(int64_t j, const Pass<real> &) override { return scratch + reads[j].lane * groups[0].stride; }
+  real *dinput(int64_t j) override {
+    const MixGroup<real> &g = groups[reads[j].group];
+    return g.dh + reads[j].lane * g.stride;
+  }
   void read_final_backward(const Pass<real> &p) override {
     for (real *d : zeroed) std::fill_n(d, p.N() * c.C, (real)0);
     if (!c.delta()) read_group_backward(final_read(), p);
   }
   void read_backward(int64_t j, const Pass<real> &p) override {
-    if (c.delta()) device::residual_forward(dx, dx, dinput(j, p), p.N() * c.C);
+    if (c.delta()) device::residual_forward(dx, dx, dinput(j), p.N() * c.C);
     read_group_backward(j, p);
   }
   // Phase 2 of read j; behind the group's first read, phase 1 of the group and the sums over sequences
@@ -437,8 +433,9 @@ template <class real> struct MixRouter : Router<real> {
   }
   // The gradient of update j's learned coefficient, beside its du
   void add_coefficient(int64_t j, const Pass<real> &p) {
-    real *const grad = learned ? p.grads.router[blocks[reads[j].block].coef_row] + reads[j].position : nullptr;
-    if (learned) device::add_sequences(grad, dcoef, p.B, 1, p.carry);
+    if (!learned) return;
+    real *const grad = p.grads.router[blocks[reads[j].block].coef_row] + reads[j].position;
+    device::add_sequences(grad, dcoef, p.B, 1, p.carry);
   }
   const real *write_backward(int64_t j, const Pass<real> &p) override {
     const real *grad = c.full() ? ds[1 + j] : du;

@@ -16,12 +16,12 @@ built() {  # MAKE ARGUMENTS, the last ones targets
   echo "make $*:" && tail -n 20 make.log
   return 1
 }
+train_method() { train $1 "$2_$3" $small --router $(echo $3 | tr + ' '); }  # BUILD FOLDER METHOD
 as_reference() {  # BUILD
   train $1 $1 && cmp $1/step_20.safetensors "$work/reference/step_20.safetensors" && train $1 $1_passes $passes &&
     cmp $1_passes/step_5.safetensors "$work/reference_passes/step_5.safetensors" || return
   for m in $methods; do
-    train $1 "$1_$m" $small --router $(echo $m | tr + ' ') &&
-      cmp "$1_$m/step_3.safetensors" "$work/reference_$m/step_3.safetensors" || return
+    train_method $1 $1 $m && cmp "$1_$m/step_3.safetensors" "$work/reference_$m/step_3.safetensors" || return
   done
 }
 bits() {  # HOW_MUCH
@@ -39,13 +39,13 @@ other() {
   for a in "$@"; do arguments="$arguments \"$a\""; done
   check "$name: the same files, the same bits" '
     other_plain=build/train_gpt_plain other_cpu=build/train_gpt_cpu
-    eval built "$arguments" plain cpu "\$PWD/build/test_bits" "\$PWD/build/test_mixer_bits" && as_reference other_cpu && as_reference other_plain &&
-      bits $much'
+    eval built "$arguments" plain cpu "\$PWD/build/test_bits" "\$PWD/build/test_mixer_bits" &&
+      as_reference other_cpu && as_reference other_plain && bits $much'
 }
 
 # steps the reference takes: they must not be those of a build that is checked
 (cd "$work" && train cpu reference && train cpu reference_passes $passes &&
-  for m in $methods; do train cpu "reference_$m" $small --router $(echo $m | tr + ' ') || exit; done) || failed=$((failed + 1))
+  for m in $methods; do train_method cpu reference $m || exit; done) || failed=$((failed + 1))
 
 if [ "$machine" = x86_64 ]; then
   other "ARCH=avx2" essential ARCH=avx2

@@ -122,7 +122,7 @@ fault "coefficients of the block size, not the planned length" $f 's/(int)b), c\
 fault "final read: a plain mean" $f 's/      if (j > 0)$/      if (j > 0 \&\& (int64_t)j != final_read())/'
 fault "final read leaves out the unfinished block" $f \
   's/return s\.detail == 0 || c\.final_all;/return (s.detail == 0 || c.final_all) \&\& index + bases < sources.size();/'
-fault "the embedding counted twice" $f 's/if (visible(j, sources\[i\], i)) g\.sources\.push_back(sources\[i\]);/for (int k = 0; k < (i ? 1 : 2) \&\& visible(j, sources[i], i); k++) g.sources.push_back(sources[i]);/'
+fault "the embedding counted twice" $f 's/^      g\.sources\.push_back(sources\[i\]);/      for (int k = 0; k < (i ? 1 : 2); k++) g.sources.push_back(sources[i]);/'
 fault "a group sees its own block" $f 's/reads\[j\]\.block \* bases);/(reads[j].block + 1) * bases);/'
 fault "cumulative states as blocks" $f '/device::close_block(b.rows/{s/device::close_block(/device::close_block(/;s/;$/, (reads[j].block ? device::residual_forward(b.rows[0], b.rows[0], blocks[reads[j].block - 1].rows[0], p.N() * c.C) : (void)0);/}'
 fault "the buffer of a block used again while it is a source" $f \
@@ -140,7 +140,7 @@ fault "delta backward: dx without dh" $f 's/if (c\.delta()) device::residual_for
 fault "delta backward: du without dx" $f 's/if (!c\.delta()) return grad;/return grad;/'
 fault "delta backward: de without its source" $f 's/device::residual_forward(dx, dx, ds\[0\], p/if (false) device::residual_forward(dx, dx, ds[0], p/'
 fault "ds that no group reads not cleared" $f 's/for (real \*d : zeroed) std::fill_n.*$/;/'
-fault "every group writes ds instead of adding" $f 's/if (x\.s == s\.s) first = \&x;/if (x.s == s.s) first = \&x, x.fresh = true;/'
+fault "every group writes ds instead of adding" $f 's/fresh = !seen\[i\]/fresh = true/'
 fault "dw not cleared" $f 's/std::fill_n(dw, GROUP.*$/;/'
 fault "dbeta not cleared" $f 's/std::fill_n(db, GROUP.*$/;/'
 fault "dcoef not cleared" $f 's/std::fill_n(dcoef, p\.B, (real)0);//'
