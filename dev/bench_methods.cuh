@@ -1,8 +1,7 @@
 // bench_methods.cuh: the whole step of every method against prenorm's, and the depth mixer alone. Included by bench.cu.
 //
 //   step    prenorm, method, prenorm, method, ... in one process: a ratio divides by the mean of the prenorm steps just
-//           before and after; the median of the rounds. A round whose two prenorm steps differ by more than 10 % was
-//           disturbed and is repeated, in all three times as many rounds at most. Memory is the plan.
+//           before and after; the median of the rounds that count (Rounds in measure.cuh). Memory is the plan.
 //   mixer   all reads and writes of a step without the sublayers between them, so with warmer caches than in the step;
 //           bytes as programmed (mixer_rows), against the bandwidth loop of measure.cuh
 #pragma once
@@ -59,27 +58,21 @@ static void bench_method(Bench &bench, Model &base, const std::string &name) {
     return bench.time() - start;
   };
   m.step(), base.step();
-  struct Round {
-    double ratio;
-    bool good;
-  };
-  std::vector<Round> all;
-  std::vector<double> ratio, seconds;
+  Rounds tried{bench.rounds, 0, {}};
+  std::vector<double> all, ratio, seconds;
   double before = time(base);
-  int64_t good = 0;
-  while (good < bench.rounds && (int64_t)all.size() < 3 * bench.rounds) {
+  while (tried.more()) {
     const double t = time(m), after = time(base);
-    all.push_back({2 * t / (before + after), std::fabs(before - after) <= 0.1 * std::max(before, after)});
-    good += all.back().good, before = after;
-    seconds.push_back(t);
+    tried.add(Rounds::near(before, after));
+    all.push_back(2 * t / (before + after)), seconds.push_back(t), before = after;
   }
-  for (const Round &r : all)
-    if (r.good || good < bench.rounds) ratio.push_back(r.ratio);
+  for (size_t i = 0; i < all.size(); i++)
+    if (tried.counts(i)) ratio.push_back(all[i]);
   const auto [low, high] = std::minmax_element(ratio.begin(), ratio.end());
   const int threads = device::threads();
   const double plan = (double)GPT<float>::plan(base.s.c, Sizes{s.B, 1, true}, threads).total();
   const double bytes = (double)GPT<float>::plan(s.c, Sizes{s.B, 1, true}, threads).total();
-  printf("  %-12s %s%9.3f       (%.3f to %.3f) %12lld %7.2fx\n", name.c_str(), good < bench.rounds ? "~" : " ",
+  printf("  %-12s %s%9.3f       (%.3f to %.3f) %12lld %7.2fx\n", name.c_str(), tried.disturbed() ? "~" : " ",
          median(ratio), *low, *high, (long long)(m.gpt.table.parameters - base.gpt.table.parameters), bytes / plan);
   if (s.c.mixes()) bench_mixer(bench, m, median(seconds));
   fflush(stdout);

@@ -1,7 +1,5 @@
 // measure.cuh: timing as ratios. What is timed alternates in one process with a ruler: ruler, work, ruler, ..., ruler.
-// Each ratio divides by the mean of the rulers just before and after; results are medians of the rounds. A round whose
-// two rulers differ by more than 10 % was disturbed and is repeated, in all three times as many rounds at most; if too
-// few good ones are left, all count and the result says so.
+// Each ratio divides by the mean of the rulers just before and after; results are medians of the rounds that count (Rounds).
 //
 //   FMA peak    12 independent vector chains x = x*a + b per thread, in registers (device::fma_peak)
 //   bandwidth   a[i] = a[i] + s*b[i] over two arrays of 64 MB; 12 bytes an element, all of which move
@@ -34,6 +32,18 @@ struct Result {
   double peak_seconds;  // seconds x FLOP/s of the peak measured around: comparable between runs far apart in time
   double low, high;     // of the peak, over the rounds
   bool disturbed;
+};
+
+// Which rounds count: those whose rulers before and after agree to 10 %. Others are repeated, in all three times as many
+// as wanted at most; if too few good ones are left, all count and the result is marked.
+struct Rounds {
+  int64_t wanted, good = 0;
+  std::vector<bool> agreed;
+  bool more() const { return good < wanted && (int64_t)agreed.size() < 3 * wanted; }
+  void add(bool agrees) { agreed.push_back(agrees), good += agrees; }
+  bool disturbed() const { return good < wanted; }
+  bool counts(size_t i) const { return agreed[i] || disturbed(); }
+  static bool near(double x, double y) { return std::fabs(x - y) <= 0.1 * std::max(x, y); }
 };
 
 struct Bench {
@@ -70,29 +80,27 @@ struct Bench {
     const bool bytes = bound == Bound::bytes;
     struct Round {
       double seconds, peak, band;
-      bool good;
     };
     std::vector<Round> all;
+    Rounds tried{rounds, 0, {}};
     double peak0 = peak(ruler_seconds), band0 = bytes ? bandwidth(ruler_seconds) : 0, low = peak0, high = peak0;
-    int64_t good = 0;
-    while (good < rounds && (int64_t)all.size() < 3 * rounds) {
+    while (tried.more()) {
       if (prepare) prepare();
       t = time();
       for (int64_t i = 0; i < repeat; i++) run();
       t = (time() - t) / (double)repeat;
       const double peak1 = peak(ruler_seconds), band1 = bytes ? bandwidth(ruler_seconds) : 0;
-      const auto near = [](double x, double y) { return std::fabs(x - y) <= 0.1 * std::max(x, y); };
-      all.push_back({t, (peak0 + peak1) / 2, (band0 + band1) / 2, near(peak0, peak1) && near(band0, band1)});
-      good += all.back().good;
+      all.push_back({t, (peak0 + peak1) / 2, (band0 + band1) / 2});
+      tried.add(Rounds::near(peak0, peak1) && Rounds::near(band0, band1));
       peak0 = peak1, band0 = band1, low = std::min(low, peak1), high = std::max(high, peak1);
     }
     std::vector<double> seconds, shares, peak_seconds;
-    for (const Round &r : all)
-      if (r.good || good < rounds) {
+    for (size_t i = 0; i < all.size(); i++)
+      if (const Round &r = all[i]; tried.counts(i)) {
         seconds.push_back(r.seconds), shares.push_back(work / r.seconds / (bytes ? r.band : r.peak));
         peak_seconds.push_back(r.seconds * r.peak);
       }
-    return {median(seconds), median(shares), median(peak_seconds), low, high, good < rounds};
+    return {median(seconds), median(shares), median(peak_seconds), low, high, tried.disturbed()};
   }
 };
 
