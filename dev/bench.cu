@@ -28,6 +28,7 @@
 #include "data/dataset.cuh"
 #include "gpt.cuh"
 #include "measure.cuh"
+#include "runtime/option_table.cuh"
 
 struct Shape {
   Config c;
@@ -42,10 +43,9 @@ struct Shape {
 static const std::vector<std::string> METHODS{"prenorm",    "block", "wav",         "attnres", "rezero",
                                               "layerscale", "delta", "delta-block", "haares"};
 static void set_router(Config &c, const std::string &name) {
-  c.router = name;
-  c.details.clear();
-  if (name == "wav") c.details = {"phase", "split"};
-  if (name == "haares") c.details = {"split"};
+  runtime::Options o;
+  o.router = c.router = name;
+  c.details = runtime::effective_details(o);
 }
 
 struct Arguments {
