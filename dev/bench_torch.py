@@ -8,8 +8,8 @@ Run:    python3 dev/bench_torch.py --ours build/bench                     C=384 
         python3 dev/bench_torch.py --modes eager                          without ours: times only
 
 A step is forward, backward, clip_grad_norm_ and fused AdamW, fp32, with scaled_dot_product_attention, RMSNorm, RoPE and
-SwiGLU: what `build/bench step` times. attnres, block and wav read from a list of sources, each with its 1/rms: a product
-with g*q, a softmax, a chain of addcmul (stacking the sources takes three times as long here). Each mode runs in a process
+SwiGLU: what `build/bench step` times. The other methods are those of torch_routers.py, with a faster read: a product of
+every source with g*q, a softmax, a chain of addcmul (stacking the sources takes three times as long here). Each mode runs in a process
 of its own and waits while another one works: ours, eager, ours, compile, ours, ... for --pairs rounds. A ratio divides the
 step time of PyTorch by the mean of ours just before and just after; the median is printed. Peak memory is the peak of the
 resident memory of each process. Exit codes: 1 something failed, 3 torch is missing.
@@ -55,55 +55,21 @@ def build_model(torch, a):
             gate, up = self.gateup(self.mlp_norm(x)).chunk(2, dim=-1)
             return self.down(F.silu(gate) * up)
 
-    class Mixer(nn.Module):  # reads of attnres, block, wav
-        def __init__(self, M, block=8):
-            super().__init__()
-            self.M, self.m, self.details = M, block, 2 if a.router == "wav" else 0
-            self.q = nn.Parameter(torch.zeros(M, C))  # the last one reads at the end; sublayer 0 reads e alone
-            self.g = nn.Parameter(torch.ones(M, C))
-            self.beta = nn.Parameter(torch.full((M, self.details), -2.0))
+    import torch_routers
 
-        def source(self, s, detail=-1):
-            return s, torch.rsqrt((s * s).mean(-1) + 1e-12), detail
-
-        def open_block(self, updates, first):
-            total = sum(updates)
-            found = [self.source(total)]
-            signs = [[1 - 2 * ((first + i) % 2) for i in range(self.m)],
-                     [1 - 2 * (2 * i >= self.m) for i in range(self.m)]]
-            for d in range(self.details):
-                D = sum(sign * u for sign, u in zip(signs[d], updates))
-                with torch.no_grad():
-                    c = total.square().mean(-1, True).sqrt() / (D.square().mean(-1, True).sqrt() + 1e-6)
-                    c = c.clamp(max=2.0)
-                found.append(self.source(c * D, d))
-            return found
-
-        def read(self, sources, k):
-            w = self.g[k] * self.q[k]
-            z = torch.stack([s @ w for s, _, _ in sources]) * torch.stack([r for _, r, _ in sources])
-            if self.details and k < self.M - 1:
-                zero = torch.zeros(1)
-                z = z + torch.cat([zero if d < 0 else self.beta[k, d:d + 1] for _, _, d in sources])[:, None, None]
+    class Mixer(torch_routers.Router):  # the reference's sources, blocks and details; the read in fewer, larger steps
+        def mixed(self, j, sources):
+            name, biased = f"router.{j}", any(x.detail is not None for x in sources)
+            w = self.params[name + ".g"] * self.params[name + ".q"]
+            z = torch.stack([x.s @ w for x in sources]) * torch.stack([x.r for x in sources])
+            if biased:
+                zero, beta = torch.zeros(1), self.params[name + ".beta"]
+                z = z + torch.cat([zero if x.detail is None else beta[x.detail, None] for x in sources])[:, None, None]
             p = torch.softmax(z, 0).unsqueeze(-1).unbind(0)
-            h = p[0] * sources[0][0]
-            for p_i, (s, _, _) in zip(p[1:], sources[1:]):
-                h = torch.addcmul(h, p_i, s)
+            h = p[0] * sources[0].s
+            for p_i, x in zip(p[1:], sources[1:]):
+                h = torch.addcmul(h, p_i, x.s)
             return h
-
-        def run(self, e, sublayers):
-            done, updates = [self.source(e)], []
-            for j, sublayer in enumerate(sublayers):
-                partial = self.open_block(updates, j - len(updates)) if updates else []
-                u = sublayer(self.read(done + partial, j - 1) if j else e)
-                if a.router == "attnres":
-                    done.append(self.source(u))
-                    continue
-                updates.append(u)
-                if len(updates) == self.m or j + 1 == self.M:
-                    done += self.open_block(updates, j + 1 - len(updates))
-                    updates = []
-            return self.read([x for x in done if x[2] < 0], self.M - 1)
 
     class Model(nn.Module):
         def __init__(self):
@@ -114,16 +80,17 @@ def build_model(torch, a):
             for p in self.parameters():
                 if p.dim() == 2:
                     nn.init.normal_(p, std=0.02)
-            self.mixer = Mixer(2 * a.layers) if a.router != "prenorm" else None
+            self.config = dict(router=a.router, layers=a.layers, channels=C)
+            plan = torch_routers.Plan(self.config)
+            rows = {name: nn.Parameter(plan.initial(name).float()) for name in plan.rows()}
+            self.rows, self.names = nn.ParameterList(rows.values()), list(rows)
 
         def forward(self, tokens, targets):
             x = self.embed(tokens)
-            sublayers = [f for layer in self.layers for f in (layer.attention, layer.mlp)]
-            if self.mixer:
-                x = self.mixer.run(x, sublayers)
-            else:
-                for sublayer in sublayers:
-                    x = x + sublayer(x)
+            router = Mixer(dict(zip(self.names, self.rows)), self.config, x)
+            for j, sublayer in enumerate(f for layer in self.layers for f in (layer.attention, layer.mlp)):
+                router.write(j, sublayer(router.read(j)))
+            x = router.read_final()
             return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
     return Model()
