@@ -57,7 +57,8 @@ template <class real> struct GPT {
   Config c;
   Sizes sizes;
   TensorTable table;
-  Buffer<real> params, grads, moments, memory;  // grads: the gradients, then the levels; moments: m, then v
+  device::Buffer<real> params, grads, moments, memory;  // grads: the gradients, then the levels; moments: m, then v
+  device::Buffer<int32_t> tokens, targets;              // of the pass
   Weights<real> w;
   std::unique_ptr<Router<real>> router;
   Activations<real> a;
@@ -67,16 +68,17 @@ template <class real> struct GPT {
       : c(config),
         sizes(s),
         table(tensor_table(c)) {
-    params = Buffer<real>(table.floats, "parameters");
+    params = device::Buffer<real>(table.floats, "parameters");
     w = Weights<real>(table, params.data, c.L);
     if (s.training) {
-      grads = Buffer<real>(table.floats * (1 + s.levels()), "gradients");
-      moments = Buffer<real>(2 * table.floats, "optimizer state");
+      grads = device::Buffer<real>(table.floats * (1 + s.levels()), "gradients");
+      moments = device::Buffer<real>(2 * table.floats, "optimizer state");
     }
     router = make_router<real>(c, w);
     Arena<real> count;
     carve(count);
-    memory = Buffer<real>(count.used, "activations");
+    memory = device::Buffer<real>(count.used, "activations");
+    for (auto *x : {&tokens, &targets}) *x = device::Buffer<int32_t>(s.B * c.T, "tokens");
     Arena<real> arena{memory.data, 0};
     carve(arena);
     device::rope_table(a.rope, c.T, c.HS());
@@ -101,7 +103,8 @@ template <class real> struct GPT {
     plan.add("optimizer state", s.training ? 2 * flat : 0);
     plan.add(format("activations, %.0f bytes per token", (double)arena.used * size / (double)(s.B * c.T)),
              arena.used * size);
-    plan.add(format("scratch of %d threads", threads), device::scratch_bytes(c.C, c.T, threads));
+    plan.add("tokens", 2 * s.B * c.T * (int64_t)sizeof(int32_t));
+    plan.add(format("scratch of %d threads", threads), device::scratch_bytes(s.B, c.T, c.C, c.V, c.sources(), threads));
     return plan;
   }
 
@@ -112,9 +115,8 @@ template <class real> struct GPT {
       if (t.init == Init::normal)
         device::normal_fill(p, t.size(), t.value, rng::key_of(seed, t.name.c_str()));
       else
-        std::fill_n(p, t.size(), (real)t.value);
-      if (t.init == Init::split)
-        for (int64_t i = t.size() / 2; i < t.size(); i++) p[i] = -p[i];
+        device::fill(p, t.size(), (real)t.value);
+      if (t.init == Init::split) device::fill(p + t.size() / 2, t.size() - t.size() / 2, (real)-t.value);
     }
   }
 
@@ -143,9 +145,10 @@ template <class real> struct GPT {
     device::rmsnorm_forward(a.normed, a.rstd[c.M()], router->read_final(pass), w.final_norm, N, c.C, c.eps);
     device::matmul_forward(a.logits, c.ld_logits(), a.normed, w.head, N, c.C, c.V);
   }
-  void forward(const int32_t *tokens, int64_t B, int64_t T) {
+  void forward(const int32_t *inputs, int64_t B, int64_t T) {
     const Pass<real> pass{B, T, {}, {}};
-    device::embedding_forward(router->embedding(), w.embed, tokens, pass.N(), c.C);
+    device::upload(tokens.data, inputs, pass.N());
+    device::embedding_forward(router->embedding(), w.embed, tokens.data, pass.N(), c.C);
     for (int64_t j = 0; j < c.M(); j++) {
       const real *h = router->read(j, pass);
       if (j % 2 == 0)
@@ -184,7 +187,7 @@ template <class real> struct GPT {
     device::matmul_backward_dinp(a.dnormed, x.gateup, 2 * H, p.gateup, N, C, 2 * H);
     device::rmsnorm_backward(dh, g.mlp_norm, a.dnormed, h, a.rstd[2 * l + 1], p.mlp_norm, B, T, C, pass.carry);
   }
-  void backward(const int32_t *tokens, const Pass<real> &pass) {
+  void backward(const Pass<real> &pass) {
     const int64_t N = pass.N(), ld = c.ld_logits();
     device::matmul_backward_dweight(pass.grads.head, a.logits, ld, a.normed, pass.B, pass.T, c.C, c.V, pass.carry);
     device::matmul_backward_dinp(a.dnormed, a.logits, ld, w.head, N, c.C, c.V);
@@ -199,22 +202,23 @@ template <class real> struct GPT {
         mlp_sublayer_backward(j / 2, router->dinput(j), router->input(j), du, pass);
       router->read_backward(j, pass);
     }
-    device::embedding_backward(pass.grads.embed, router->embedding_backward(pass), tokens, pass.B, pass.T, c.V, c.C,
-                               pass.carry);
+    device::embedding_backward(pass.grads.embed, router->embedding_backward(pass), tokens.data, pass.B, pass.T, c.V,
+                               c.C, pass.carry);
   }
 
   // Sum of the losses of B sequences: chain per sequence in double; the caller's counter joins sequences
   void count_losses(exact::Counter<double> &counter, int64_t B, int64_t T) const {
+    const auto all = device::on_host(a.losses, B * T);
     for (int64_t b = 0; b < B; b++) {
       double sum = 0;
-      for (int64_t t = 0; t < T; t++) sum = sum + (double)a.losses[b * T + t];
+      for (int64_t t = 0; t < T; t++) sum = sum + (double)all[b * T + t];
       counter.push(sum);
     }
   }
 
   // Gradients of the mean loss over `count` predictions, of B of the batch's sequences, in passes of sizes.B; the sum
   // of the losses. B sequences may be the share of one rank: then count is still that of the whole batch.
-  double gradients(const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T, int64_t count) {
+  double gradients(const int32_t *inputs, const int32_t *answers, int64_t B, int64_t T, int64_t count) {
     const int64_t passes = divide_up(B, sizes.B);
     exact::Counter<double> losses;
     for (int64_t p = 0; p < passes; p++) {
@@ -231,17 +235,19 @@ template <class real> struct GPT {
           break;
       }
       forward(inputs + first, pass.B, T);
-      device::crossentropy_backward(a.losses, a.logits, c.ld_logits(), targets + first, pass.N(), c.V, count);
+      device::upload(targets.data, answers + first, pass.N());
+      device::crossentropy_backward(a.losses, a.logits, c.ld_logits(), targets.data, pass.N(), c.V, count);
       count_losses(losses, pass.B, T);
-      backward(inputs + first, pass);
+      backward(pass);
     }
     return losses.finish();
   }
 
   // Losses of B sequences, without gradients
-  void evaluate(exact::Counter<double> &losses, const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T) {
+  void evaluate(exact::Counter<double> &losses, const int32_t *inputs, const int32_t *answers, int64_t B, int64_t T) {
     forward(inputs, B, T);
-    device::crossentropy_forward(a.losses, a.logits, c.ld_logits(), targets, B * T, c.V);
+    device::upload(targets.data, answers, B * T);
+    device::crossentropy_forward(a.losses, a.logits, c.ld_logits(), targets.data, B * T, c.V);
     count_losses(losses, B, T);
   }
 
@@ -277,19 +283,20 @@ template <class real> struct GPT {
 // Decoding with a cache of rotated keys and values. Position t's logits have the bits of row t of GPT::forward.
 template <class real> struct Decoder {
   GPT<real> &model;
-  Buffer<real> cache;  // L x 2 x (T,C)
-  int64_t t = 0;       // tokens in the cache
+  device::Buffer<real> cache;  // L x 2 x (T,C)
+  int64_t t = 0;               // tokens in the cache
   explicit Decoder(GPT<real> &model)
       : model(model),
         cache(model.c.L * 2 * model.c.T * model.c.C, "key and value cache") {}
 
   bool full() const { return t == model.c.T; }
-  // Appends one token; returns the logits (V) that predict the next
+  // Appends one token; returns the logits (V) that predict the next, on the device
   const real *step(int32_t token) {
     const Config &c = model.c;
     const Pass<real> pass{1, 1, {}, {}};
     Router<real> &router = *model.router;
-    device::embedding_forward(router.embedding(), model.w.embed, &token, 1, c.C);
+    device::upload(model.tokens.data, &token, 1);
+    device::embedding_forward(router.embedding(), model.w.embed, model.tokens.data, 1, c.C);
     for (int64_t j = 0; j < c.M(); j++) {
       const real *h = router.read(j, pass);
       if (j % 2 == 0)
@@ -311,7 +318,7 @@ template <class real> struct Decoder {
     device::rmsnorm_forward(model.a.normed, model.a.rstd[2 * l], h, p.attn_norm, 1, C, c.eps);
     device::matmul_forward(x.qkv, 3 * C, model.a.normed, p.qkv, 1, C, 3 * C);
     device::rope_forward(x.qkv, model.a.rope + t * HS, 1, 1, c.NH, HS);  // row t of the table
-    memcpy(k + t * C, x.qkv + C, C * sizeof(real)), memcpy(v + t * C, x.qkv + 2 * C, C * sizeof(real));
+    device::copy(k + t * C, x.qkv + C, C), device::copy(v + t * C, x.qkv + 2 * C, C);
     device::attention_decode(x.heads, x.qkv, k, v, t, c.NH, HS);
     device::matmul_forward(u, C, x.heads, p.proj, 1, C, C);
   }

@@ -27,6 +27,7 @@ struct Config {
   int64_t blocks() const { return divide_up(M(), block); }
   int64_t block_length(int64_t b) const { return std::min(block, M() - b * block); }
   int D() const { return (int)details.size(); }
+  int64_t sources() const { return mixes() ? 1 + (full() ? M() : blocks() * (1 + D())) : 0; }  // of the final read
   bool learns() const { return std::count(details.begin(), details.end(), "learned") > 0; }
   int64_t HS() const { return C / NH; }
   int64_t H() const { return round_up(divide_up(8 * C, 3), 32); }
@@ -323,22 +324,24 @@ template <class real> struct MixRouter : Router<real> {
       if (j > 0)
         device::query_forward(const_cast<real *>(g.w) + reads[j].lane * c.C, w.router[reads[j].row],
                               w.router[reads[j].row + 1], c.C);
-      bias[0] = 0;
-      for (int d = 0; d < c.D(); d++) bias[1 + d] = reads[j].beta ? w.router[reads[j].row + 2][d] : (real)c.beta;
+      device::fill(bias, 1, (real)0), device::fill(bias + 1, c.D(), (real)c.beta);
+      if (reads[j].beta) device::copy(bias + 1, w.router[reads[j].row + 2], c.D());
     }
     for (size_t b = 0; b < blocks.size(); b++)
       for (int d = 0; d < bases; d++) detail_coefficients(blocks[b].coef + d * blocks[b].length, b, d);
   }
-  void detail_coefficients(real *coef, size_t b, int d) const {
+  void detail_coefficients(real *to, size_t b, int d) const {
     const int64_t m = blocks[b].length;
+    if (d && d == learned) return device::copy(to, w.router[blocks[b].coef_row], m);
+    std::vector<real> coef(m);
     const std::string kind = d == 0 ? "sum" : c.details[d - 1];
     for (int64_t k = 0; k < m; k++) {
       const real split = k < m / 2 ? 1 : -1, phase = (blocks[b].first + k) % 2 == 0 ? 1 : -1;
       coef[k] = kind == "phase" ? phase : kind == "split" || kind == "random" ? split : 1;
-      if (kind == "learned") coef[k] = w.router[blocks[b].coef_row][k];
     }
     const uint64_t key = rng::key_of(c.seed, format("random.%d", (int)b).c_str());
     for (int64_t i = m - 1; i > 0 && kind == "random"; i--) std::swap(coef[i], coef[rng::below(key, i, i + 1)]);
+    device::upload(to, coef.data(), m);
   }
   BlockPartials<real> open(const Block &b, int64_t updates) const {
     return {(int)updates, u.data() + b.first, bases, b.coef, b.length, c.rho, c.wav_eps, c.key_eps};
@@ -391,7 +394,7 @@ template <class real> struct MixRouter : Router<real> {
     return g.dh + reads[j].lane * g.stride;
   }
   void read_final_backward(const Pass<real> &p) override {
-    for (real *d : zeroed) std::fill_n(d, p.N() * c.C, (real)0);
+    for (real *d : zeroed) device::fill(d, p.N() * c.C, (real)0);
     if (!c.delta()) read_group_backward(final_read(), p);
   }
   void read_backward(int64_t j, const Pass<real> &p) override {
@@ -404,8 +407,8 @@ template <class real> struct MixRouter : Router<real> {
     const MixGroup<real> &g = groups[read.group];
     const int k = (int)read.lane;
     if (k == g.K - 1) {
-      std::fill_n(dw, GROUP * p.B * c.C, (real)0);
-      std::fill_n(db, GROUP * p.B * c.D(), (real)0);
+      device::fill(dw, GROUP * p.B * c.C, (real)0);
+      device::fill(db, GROUP * p.B * c.D(), (real)0);
     }
     real *dw_k = dw + k * p.B * c.C, *db_k = db + k * p.B * c.D();
     if (j > 0 && (c.full() || j == final_read())) {
@@ -417,7 +420,7 @@ template <class real> struct MixRouter : Router<real> {
       if (read.position == 0) {
         device::mix_phase2_backward(b.ds.data(), dw_k, db_k, y[j], saved[j], g, k, partials, p.B, p.T, c.C);
       } else {
-        std::fill_n(dcoef, p.B, (real)0);
+        device::fill(dcoef, p.B, (real)0);
         device::block_read_backward(du, dcoef, learned, b.ds.data(), dw_k, db_k, y[j], saved[j], g, k, partials, p.B,
                                     p.T, c.C);
         add_coefficient(j - 1, p);
@@ -442,7 +445,7 @@ template <class real> struct MixRouter : Router<real> {
     if (!c.full() && reads[j].position + 1 == blocks[reads[j].block].length) {
       Block &b = blocks[reads[j].block];
       device::close_block_backward(b.ds.data(), b.c.data(), bases, p.N(), c.C);
-      std::fill_n(dcoef, p.B, (real)0);
+      device::fill(dcoef, p.B, (real)0);
       device::block_update_backward(du, dcoef, learned, b.ds.data(), open(b, b.length), (int)b.length - 1, p.B, p.T,
                                     c.C);
       add_coefficient(j, p);

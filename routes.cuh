@@ -61,13 +61,19 @@ struct Routes {
     tokens += N;
     observe_parameters(model, mix);
     Router<real> &router = *model.router;
-    std::vector<real> difference(c.router == "prenorm" ? N * c.C : 0);  // its updates share one buffer
     for (int64_t j = 0; j <= c.M(); j++) {
-      const real *h = j < c.M() ? router.input(j) : router.output(), *before = j ? router.input(j - 1) : h;
-      add_squares(inputs[j], h, N);
-      for (int64_t i = 0; i < (int64_t)difference.size(); i++) difference[i] = h[i] - before[i];
-      if (j > 0) add_squares(updates[j - 1], difference.empty() ? router.update(j - 1) : difference.data(), N);
-      if (c.delta() && j > 0 && j < c.M()) add_squares(mixes[j], mix->y[j], N);
+      const auto h = device::on_host(j < c.M() ? router.input(j) : router.output(), N * c.C);
+      add_squares(inputs[j], &h[0], N);
+      if (c.delta() && j > 0 && j < c.M()) add_squares(mixes[j], &device::on_host(mix->y[j], N * c.C)[0], N);
+      if (j == 0) continue;
+      if (c.router == "prenorm") {  // its updates share one buffer
+        const auto before = device::on_host(router.input(j - 1), N * c.C);
+        std::vector<real> difference(N * c.C);
+        for (int64_t i = 0; i < N * c.C; i++) difference[i] = h[i] - before[i];
+        add_squares(updates[j - 1], difference.data(), N);
+      } else {
+        add_squares(updates[j - 1], &device::on_host(router.update(j - 1), N * c.C)[0], N);
+      }
     }
     for (size_t j = 0; j < reads.size(); j++) observe_read(reads[j], *mix, (int64_t)j, N);
   }
@@ -204,17 +210,20 @@ struct Routes {
   template <class real> void observe_read(Read &r, const MixRouter<real> &mix, int64_t j, int64_t N) const {
     const MixGroup<real> &g = mix.groups[mix.reads[j].group];
     const int64_t n = (int64_t)g.sources.size(), partials = mix.partials(j), k = mix.reads[j].lane;
+    const auto all_mx = device::on_host(g.mx, GROUP * N), all_inv = device::on_host(g.l, GROUP * N);
+    const auto z = device::on_host(g.z, N * n * GROUP), saved = device::on_host(mix.saved[j], N * partials * 3);
+    std::vector<decltype(device::on_host(g.mx, N))> scales;
+    for (const Source<real> &s : g.sources) scales.push_back(device::on_host(s.r, N));
     for (int64_t t = 0; t < N; t++) {
-      const real mx = g.mx[t * GROUP + k], inv = g.l[t * GROUP + k];
+      const real mx = all_mx[t * GROUP + k], inv = all_inv[t * GROUP + k];
       double sum = 0, scores = 0;
       auto take = [&](int64_t i, real z, real inverse_rms) {
         const double p = j ? (double)exact::exp_neg(z - mx) * (double)inv : 1;
         r.weight[i] += p, r.term[i] += p / (double)inverse_rms;
         sum += p, scores += j ? p * (double)(z - mx) : 0;
       };
-      for (int64_t i = 0; i < n; i++) take(i, g.z[(t * n + i) * GROUP + k], g.sources[i].r[t]);
-      const real *saved = mix.saved[j] + t;
-      for (int64_t d = 0; d < partials; d++) take(n + d, saved[d * 3 * N], saved[(d * 3 + 1) * N]);
+      for (int64_t i = 0; i < n; i++) take(i, z[(t * n + i) * GROUP + k], scales[i][t]);
+      for (int64_t d = 0; d < partials; d++) take(n + d, saved[d * 3 * N + t], saved[(d * 3 + 1) * N + t]);
       if (j) r.entropy -= scores + sum * exact::log((double)inv);  // log p_i = z_i - mx + log inv
     }
   }
@@ -222,21 +231,23 @@ struct Routes {
     scale.clear(), coefficients.clear();
     for (int64_t j = 0; j < c.M() && !mix && c.router != "prenorm"; j++) {
       const int64_t n = c.router == "rezero" ? 1 : c.C;
+      const auto row = device::on_host(model.w.router[j], n);
       scale.push_back(0);
-      for (int64_t i = 0; i < n; i++) scale[j] += std::fabs((double)model.w.router[j][i]) / (double)n;
+      for (int64_t i = 0; i < n; i++) scale[j] += std::fabs((double)row[i]) / (double)n;
     }
     for (size_t j = 1; j < reads.size(); j++) {
       const auto &read = mix->reads[j];
-      const real *q = model.w.router[read.row];
-      reads[j].query_norm = exact::sqrt((double)exact::lane_dot(q, q, c.C));
-      const real *bias = mix->groups[read.group].bias_of((int)read.lane);
+      const auto q = device::on_host(model.w.router[read.row], c.C);
+      reads[j].query_norm = exact::sqrt((double)exact::lane_dot(&q[0], &q[0], c.C));
+      const auto bias = device::on_host(mix->groups[read.group].bias_of((int)read.lane), 1 + c.D());
       const bool details = (int64_t)j != mix->final_read() || c.final_all;
-      reads[j].beta.assign(bias + 1, bias + 1 + (details ? c.D() : 0));
+      reads[j].beta.assign(&bias[0] + 1, &bias[0] + 1 + (details ? c.D() : 0));
     }
     for (int64_t b = 0; mix && b < (int64_t)mix->blocks.size(); b++)
       for (int d = 1; d < mix->bases; d++) {
-        const real *coef = mix->blocks[b].coef + d * mix->blocks[b].length;
-        const Literal values = numbers({coef, coef + mix->blocks[b].length});
+        const int64_t m = mix->blocks[b].length;
+        const auto coef = device::on_host(mix->blocks[b].coef + d * m, m);
+        const Literal values = numbers({&coef[0], &coef[0] + m});
         coefficients.push_back(object({{"block", b}, {"detail", c.details[d - 1]}, {"values", values}}));
       }
   }

@@ -102,14 +102,11 @@ struct Evaluation {
 };
 // The sum over predicted tokens divided by their number: the same for every batch size
 static Evaluation evaluate(GPT<float> &model, const data::EvalWindows &windows, const data::Tokenizer &tokenizer) {
-  const int64_t T = windows.T, B = model.sizes.B;
-  std::vector<int32_t> inputs(B * T), targets(B * T);
+  std::vector<int32_t> inputs, targets;
   exact::Counter<double> losses;
-  for (int64_t w = 0; w < windows.windows;) {
-    int64_t n = 0, length = windows.length(w);
-    while (n < B && w < windows.windows && windows.length(w) == length)
-      windows.read(&inputs[n * length], &targets[n * length], w), n++, w++;
-    model.evaluate(losses, inputs.data(), targets.data(), n, length);
+  for (int64_t w = 0, n; w < windows.windows; w += n) {
+    n = windows.batch(inputs, targets, w, model.sizes.B, windows.windows);
+    model.evaluate(losses, inputs.data(), targets.data(), n, windows.length(w));
   }
   Evaluation e;
   const double sum = losses.finish(), bytes = (double)windows.decoded_bytes(tokenizer);
@@ -120,15 +117,25 @@ static Evaluation evaluate(GPT<float> &model, const data::EvalWindows &windows, 
 
 // The routing over about `tokens` tokens of the text; gradients too where the model trains
 static Routes measure_routes(GPT<float> &model, const data::EvalWindows &windows, int64_t tokens) {
-  const int64_t T = windows.T, B = model.sizes.B, whole = windows.predictions / T;
-  std::vector<int32_t> inputs(B * T), targets(B * T);
+  const int64_t T = windows.T, end = std::min(windows.predictions / T, divide_up(tokens, T));
+  std::vector<int32_t> inputs, targets;
   Routes routes;
-  for (int64_t w = 0; w < whole && w * T < tokens;) {
-    int64_t n = 0;
-    for (; n < B && w < whole && w * T < tokens; n++, w++) windows.read(&inputs[n * T], &targets[n * T], w);
+  for (int64_t w = 0, n; w < end; w += n) {
+    n = windows.batch(inputs, targets, w, model.sizes.B, end);
     routes.add(model, inputs.data(), targets.data(), n, T);
   }
   return routes;
+}
+
+// The parameters of a checkpoint, and the moments if training goes on
+static void load_state(GPT<float> &model, const runtime::SafetensorsFile &file, bool moments) {
+  const auto to = [](float *flat) {
+    return [=](int64_t offset, const float *values, int64_t n) { device::upload(flat + offset, values, n); };
+  };
+  runtime::load_tensors(file, model.table, "", to(model.params.data));
+  if (!moments) return;
+  runtime::load_tensors(file, model.table, "adam.m.", to(model.moments.data));
+  runtime::load_tensors(file, model.table, "adam.v.", to(model.moments.data + model.table.floats));
 }
 
 // ---- sampling
@@ -151,7 +158,8 @@ static std::string sample(GPT<float> &model, const data::Tokenizer &tokenizer, c
       fed = text.size() - (size_t)std::max<int64_t>(1, model.c.T / 2);  // a new window over the last half
     if (fed == 0 && text.size() > (size_t)model.c.T) fed = text.size() - (size_t)model.c.T;
     while (fed < text.size()) logits = decoder.step(text[fed++]);
-    const int token = runtime::draw(logits, (int)model.c.V, o.temperature, o.top_k, o.top_p, key, text.size() - prompt);
+    const auto z = device::on_host(logits, model.c.V);
+    const int token = runtime::draw(&z[0], (int)model.c.V, o.temperature, o.top_k, o.top_p, key, text.size() - prompt);
     text.push_back(token);
     out += tokenizer.decode(token);
   }
@@ -253,8 +261,9 @@ struct Loop {
   double best = HUGE_VAL;
 
   void save(int64_t step) {
-    const runtime::State state{&model.table, model.params.data, model.moments.data,
-                               model.moments.data + model.table.floats};
+    const int64_t n = model.table.floats;
+    const auto params = device::on_host(model.params.data, n), moments = device::on_host(model.moments.data, 2 * n);
+    const runtime::State state{&model.table, &params[0], &moments[0], &moments[n]};
     runtime::save_checkpoint(runtime::checkpoint_path(o.out, step), state,
                              {o, t.corpus.tokenizer.to_text(), step, hex(t.corpus.fingerprint)});
     runtime::prune_checkpoints(o.out, o.keep, step);
@@ -276,9 +285,8 @@ struct Loop {
   }
   // The short form of the routing, of one pass without gradients
   void observe_routes(int64_t step, const data::EvalWindows &windows) {
-    const int64_t n = std::min(o.batch, windows.predictions / windows.T);
-    std::vector<int32_t> inputs(n * windows.T), targets(n * windows.T);
-    for (int64_t w = 0; w < n; w++) windows.read(&inputs[w * windows.T], &targets[w * windows.T], w);
+    std::vector<int32_t> inputs, targets;
+    const int64_t n = windows.batch(inputs, targets, 0, o.batch, windows.windows);
     Routes routes;
     routes.add(model, inputs.data(), nullptr, n, windows.T);
     log.event("routes", step, routes.short_members());
@@ -366,9 +374,7 @@ static int train(const Parsed &parsed) {
   if (t.checkpoint.empty())
     model.initialize((uint64_t)t.o.seed);
   else {
-    float *m = t.o.resume ? model.moments.data : nullptr;
-    runtime::load_state(runtime::SafetensorsFile(t.checkpoint),
-                        {&model.table, model.params.data, m, m ? m + model.table.floats : nullptr});
+    load_state(model, runtime::SafetensorsFile(t.checkpoint), t.o.resume);
   }
   const json::Value before = t.o.resume ? runtime::RunLog::previous(t.o.out) : json::Value();
   runtime::RunLog log(t.o.out, t.o.resume ? t.first_step : -1);
@@ -409,7 +415,7 @@ static Loaded load(const Parsed &parsed, const Sizes &sizes) {
   if (parsed.given.count("split")) l.o.split = parsed.options.split;
   device::set_threads(l.o.threads);
   l.model = std::make_unique<GPT<float>>(config_of(l.o, l.tokenizer.vocabulary), sizes);
-  runtime::load_state(file, {&l.model->table, l.model->params.data, nullptr, nullptr});
+  load_state(*l.model, file, false);
   return l;
 }
 static int eval_command(const Parsed &parsed) {

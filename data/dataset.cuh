@@ -556,6 +556,16 @@ struct EvalWindows {
     tokens.read(inputs, w * T, length(w));
     tokens.read(targets, w * T + 1, length(w));
   }
+  // Windows first, first+1, ... of one length, at most `most` and before `end`: how many were read
+  int64_t batch(std::vector<int32_t> &inputs, std::vector<int32_t> &targets, int64_t first, int64_t most,
+                int64_t end) const {
+    const int64_t size = length(first);
+    int64_t n = 0;
+    inputs.resize((size_t)(most * size)), targets.resize((size_t)(most * size));
+    for (; n < most && first + n < end && length(first + n) == size; n++)
+      read(&inputs[(size_t)(n * size)], &targets[(size_t)(n * size)], first + n);
+    return n;
+  }
 
   // Bytes of the decoded text of all targets; for byte data the number of predictions; 0 if it cannot be decoded
   int64_t decoded_bytes(const Tokenizer &tokenizer) const {

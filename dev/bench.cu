@@ -315,8 +315,8 @@ static double alone(const Bench &bench, const std::function<void()> &run) {
 static void gemm_row(Bench &bench, const OpenBlas &blas, const Shape &s, const Product &p, int kind) {
   const int64_t N = s.N(), C = p.C, OC = p.OC;
   const int n = (int)N, c = (int)C, oc = (int)OC;
-  Buffer<float> inp(N * C, "inp"), out(N * OC, "out"), weight(OC * C, "weight");
-  for (Buffer<float> *x : {&inp, &out, &weight})
+  device::Buffer<float> inp(N * C, "inp"), out(N * OC, "out"), weight(OC * C, "weight");
+  for (device::Buffer<float> *x : {&inp, &out, &weight})
     for (int64_t i = 0; i < x->n; i++) (*x)[i] = (float)(Model::mix((uint64_t)i) >> 40) * 0x1p-24f - 0.5f;
   const auto ours = [&] {
     if (kind == 0) device::matmul_forward(out.data, OC, inp.data, weight.data, N, C, OC);

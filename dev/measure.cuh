@@ -50,7 +50,7 @@ struct Bench {
   static constexpr int64_t FLOATS = 16 << 20;  // 64 MB
   int64_t rounds;
   bool cpu_time;
-  Buffer<float> a, b;
+  device::Buffer<float> a, b;
 
   double time() const { return clock_seconds(cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC); }
   double peak(double seconds) const {  // FLOPs per second of our clock; the loop has its own, the time of day
@@ -59,7 +59,7 @@ struct Bench {
   }
   double bandwidth(double seconds) {  // bytes per second
     if (!a.n)
-      for (Buffer<float> *x : {&a, &b}) *x = Buffer<float>(FLOATS, "the bandwidth loop");
+      for (device::Buffer<float> *x : {&a, &b}) *x = device::Buffer<float>(FLOATS, "the bandwidth loop");
     const double start = time();
     double bytes = 0, t = 0;
     for (; t < seconds; t = time() - start, bytes += 12. * FLOATS)

@@ -1,7 +1,5 @@
-// device.cuh: what every part of the program needs from the machine: errors, sizes, aligned buffers.
+// device.cuh: what every part of the program needs from the machine: errors, sizes, the float mode.
 #pragma once
-#include <sys/mman.h>
-#include <cerrno>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +8,6 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 // A refusal: one line that says what, where, have / need, what to do. main prints it; the exit code is 1.
 struct Error : std::runtime_error {
@@ -31,37 +28,6 @@ constexpr int64_t ALIGNMENT = 256;  // bytes: every tensor in memory starts at a
 
 constexpr int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 constexpr int64_t round_up(int64_t x, int64_t to) { return divide_up(x, to) * to; }
-
-// Zeroed memory, owned; n elements, page-aligned, in huge pages where the system has them. Fails with a sentence that
-// names what it was for.
-template <class T> struct Buffer {
-  T *data = nullptr;
-  int64_t n = 0;
-  Buffer() = default;
-  Buffer(int64_t n, const char *what)
-      : n(n) {
-    void *p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-      throw Error(format("cannot allocate %.1f MB for %s: %s; a smaller --micro-batch needs less",
-                         (double)bytes() / 1e6, what, strerror(errno)));
-    data = (T *)p;
-    if (bytes() >= 4 << 20) madvise(p, bytes(), MADV_HUGEPAGE);
-  }
-  Buffer(Buffer &&o) noexcept
-      : data(o.data),
-        n(o.n) {
-    o.data = nullptr, o.n = 0;
-  }
-  Buffer &operator=(Buffer &&o) noexcept {
-    std::swap(data, o.data), std::swap(n, o.n);
-    return *this;
-  }
-  ~Buffer() {
-    if (data) munmap(data, bytes());
-  }
-  T &operator[](int64_t i) const { return data[i]; }
-  size_t bytes() const { return (size_t)round_up((n > 0 ? n : 1) * (int64_t)sizeof(T), 4096); }
-};
 
 // IEEE arithmetic as the float order needs it: round to nearest, subnormals kept. Per thread. Throws if the machine
 // cannot or something (a library built with fast-math) keeps it from it.

@@ -12,9 +12,9 @@
 
 namespace runtime {
 
-struct State {  // flat buffers of the table; moments may be null (only parameters wanted)
+struct State {  // flat buffers of the table, in memory of the host
   const TensorTable *table;
-  float *params, *m, *v;
+  const float *params, *m, *v;
 };
 
 struct CheckpointInfo {
@@ -56,13 +56,10 @@ inline CheckpointInfo read_info(const SafetensorsFile &file, const Options &base
   return info;
 }
 
-inline void load_state(const SafetensorsFile &file, const State &s) {
-  const auto get = [&](const char *prefix, float *flat) {
-    for (const Tensor &t : s.table->rows)
-      memcpy(flat + t.offset, file.at(prefix + t.name, "F32", t.shape()).data, (size_t)t.size() * sizeof(float));
-  };
-  get("", s.params);
-  if (s.m) get("adam.m.", s.m), get("adam.v.", s.v);
+// put(offset, values, n) for every tensor of the table. prefix: "" parameters, "adam.m.", "adam.v."
+template <class F> void load_tensors(const SafetensorsFile &file, const TensorTable &table, const char *prefix, F put) {
+  for (const Tensor &t : table.rows)
+    put(t.offset, (const float *)file.at(prefix + t.name, "F32", t.shape()).data, t.size());
 }
 
 // The steps of the checkpoints in a folder, ascending; empty where there is no such folder

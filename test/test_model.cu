@@ -368,8 +368,9 @@ static void construction() {
 
 template <class real> void plan_is_what_is_allocated(const Config &c, const Sizes &s) {
   const GPT<real> model(c, s);
-  const int64_t bytes = (model.params.n + model.grads.n + model.moments.n + model.memory.n) * (int64_t)sizeof(real);
-  const int64_t plan = GPT<real>::plan(c, s, 1).total() - device::scratch_bytes(c.C, c.T, 1);
+  const int64_t numbers = model.params.n + model.grads.n + model.moments.n + model.memory.n;
+  const int64_t bytes = numbers * (int64_t)sizeof(real) + (model.tokens.n + model.targets.n) * (int64_t)sizeof(int32_t);
+  const int64_t plan = GPT<real>::plan(c, s, 1).total() - device::scratch_bytes(s.B, c.T, c.C, c.V, c.sources(), 1);
   that(plan == bytes, "%s, B = %d, %d passes, training %d: plan %lld, allocated %lld", c.router.c_str(), (int)s.B,
        (int)s.passes, (int)s.training, (long long)plan, (long long)bytes);
   that(model.grads.n == (s.training ? model.table.floats * (1 + s.levels()) : 0), "gradient levels");

@@ -13,11 +13,12 @@
 #include "rope.cuh"
 #include "swiglu.cuh"
 #include "wav_router.cuh"
-#include "../device.cuh"
+#include "../plain/memory.cuh"
 #include <chrono>
 
 namespace cpu {
 constexpr const char *BUILD = "cpu";
+using plain::Buffer, plain::copy, plain::download, plain::fill, plain::on_host, plain::upload;
 // n = 0: as many threads as the machine offers. Sets the float mode in each; returns how many will work.
 inline int set_threads(int64_t n) {
   set_float_mode();
@@ -50,7 +51,7 @@ inline double fma_peak(double seconds) {
 }
 inline const char *simd_name() { return SIMD; }
 // Packed panels, levels of weight gradients and attention blocks, of all threads together
-inline int64_t scratch_bytes(int64_t C, int64_t T, int64_t threads) {
+inline int64_t scratch_bytes(int64_t, int64_t T, int64_t C, int64_t, int64_t, int64_t threads) {
   const int64_t attention = std::max(T * 128 * 2, (int64_t)BLOCK * (5 * 128 + 2 * (BLOCK + 16)));
   return threads * 4 * (PACKED + PANEL_FLOATS + 8 * C * C + attention);
 }

@@ -1,6 +1,6 @@
 // The plain build: the definitions themselves. The Makefile's include path chooses this folder or a fast one.
 #pragma once
-#include "../device.cuh"
+#include "memory.cuh"
 #include "../adamw.cuh"
 #include "../attention.cuh"
 #include "../crossentropy.cuh"
@@ -21,7 +21,8 @@ inline int set_threads(int64_t) {
   set_float_mode();
   return 1;
 }
-inline int64_t scratch_bytes(int64_t, int64_t, int64_t) { return 0; }  // (C, T, threads): of all threads together
+// (B, T, C, V, sources of the mixer, threads)
+inline int64_t scratch_bytes(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t) { return 0; }
 // FMA operations per second of the threads together, times two: 8 independent chains
 inline double fma_peak(double seconds) {
   float acc[8] = {};
