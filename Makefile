@@ -1,7 +1,7 @@
 # wav.cu: `make help` tells the targets and variables.
 #
-# One source, train_gpt.cu, is compiled once per build; the include path chooses layers/plain or layers/cpu, and with it
-# what device:: means. All builds have the same bits (layers/exact.cuh), so none may contract or reorder: -ffp-contract=off.
+# One source, train_gpt.cu, is compiled once per build; the include path chooses layers/plain, cpu or gpu, and with it
+# what device:: means. All builds have the same bits (layers/exact.cuh), so none may contract or reorder: -ffp-contract=off, -fmad=false.
 
 CXX    ?= g++
 ARCH   ?= native
@@ -35,25 +35,43 @@ INCLUDE_plain := -Ilayers/plain
 INCLUDE_cpu   := -Ilayers/cpu
 STAMP    := -DWAV_COMMIT='"$(COMMIT)"'
 
+# CUDA: the architectures are CUDA_ARCH, else the GPU's of this machine, else those of the four that nvcc knows
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc))
+GPU_ARCH   = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u)
+NVCC_ARCH  = $(filter 80 90 100 120,$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)))
+CUDA_ARCH ?= $(or $(GPU_ARCH),$(NVCC_ARCH))
+comma     := ,
+space     := $(subst ,, )
+# g++ sees what nvcc made of the source: its parentheses are not ours
+HOST_FLAGS := -ffp-contract=off $(WARNINGS) -Wno-parentheses
+NVCCFLAGS  = -std=c++17 -O3 -fmad=false -Werror all-warnings -Xptxas -v -I. $(EXTRA) \
+             $(foreach f,$(HOST_FLAGS),-Xcompiler $(f)) $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+             -gencode arch=compute_$(lastword $(CUDA_ARCH))$(comma)code=compute_$(lastword $(CUDA_ARCH))
+FLAVOUR   ?= fibers
+
 HAVE = $(shell command -v $(1) >/dev/null 2>&1 && echo yes)
 TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes
 TEST_BINARIES := $(TESTS:%=$(OUT)/test_%)
 
-.PHONY: default all plain cpu demo test test-all bench clean help configure readme
+.PHONY: default all plain cpu exact emulated demo test test-all bench clean help configure readme
 default: configure
 	@$(MAKE) --no-print-directory $(if $(BUILD),$(BUILD),cpu)
 	@ln -sf $(OUT)/train_gpt_$(if $(BUILD),$(BUILD),cpu) train_gpt
 	@echo "./train_gpt is the $(if $(BUILD),$(BUILD),cpu) build"
 
 configure:
-	@echo "build $(if $(BUILD),$(BUILD) (BUILD=),cpu (no CUDA build yet)), ARCH=$(ARCH)"
+	@echo "build $(if $(BUILD),$(BUILD) (BUILD=),cpu (the fast CUDA build does not exist yet; make exact for the exact one)), ARCH=$(ARCH)"
 	@echo "$(CXX): $(if $(TARGET_MACHINE),found for $(TARGET_MACHINE),not found: install g++ or set CXX=)"
 	@echo "OpenMP: $(if $(OMP),on,off (OPENMP=0): one thread)"
+	@echo "nvcc: $(if $(NVCC),found$(comma) make exact compiles for sm_$(subst $(space), sm_,$(strip $(CUDA_ARCH))),not found: no CUDA builds)"
 	@echo "python3: $(if $(call HAVE,python3),found: plots and the PyTorch reference can run,not found: no plots)"
 
 all: plain cpu
 plain: $(OUT)/train_gpt_plain
 cpu: $(OUT)/train_gpt_cpu
+exact: $(OUT)/train_gpt_exact
+emulated: $(OUT)/train_gpt_emulated
 
 # the command that was used is part of the dependencies: another ARCH or CXX builds anew
 $(OUT)/flags: FORCE
@@ -67,6 +85,31 @@ FORCE:
 
 $(OUT)/train_gpt_plain $(OUT)/train_gpt_cpu: $(OUT)/train_gpt_%: train_gpt.cu $(OUT)/flags $(OUT)/commit
 	$(CXX) $(CXXFLAGS) $(INCLUDE_$*) $(STAMP) -MMD -MP -MF $@.d -x c++ $< -o $@
+
+# The kernels, compiled by nvcc; its report on registers, spills and local memory is read by dev/spills.sh
+NEED_NVCC = @test -n "$(NVCC)" || { echo "make: no nvcc: install the CUDA Toolkit or set CUDA_HOME=" >&2; exit 1; }
+CUDA = sh dev/spills.sh $@.ptxas $(NVCC) $(NVCCFLAGS) -Ilayers/gpu
+$(OUT)/cuda_flags: FORCE
+	@mkdir -p $(OUT)
+	@echo '$(NVCC) $(NVCCFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(NVCCFLAGS)' > $@
+$(OUT)/train_gpt_exact: train_gpt.cu $(OUT)/cuda_flags $(OUT)/commit
+	$(NEED_NVCC)
+	@echo "CUDA architectures: sm_$(subst $(space), sm_,$(strip $(CUDA_ARCH)))$(if $(GPU_ARCH), (of the GPU: $(GPU_ARCH)))"
+	$(CUDA) $(STAMP) -MMD -MP -MF $@.d $< -o $@
+$(OUT)/exact_bits $(OUT)/exact_mixer_bits: $(OUT)/exact_%: test/test_%.cu $(OUT)/cuda_flags
+	$(NEED_NVCC)
+	$(CUDA) -MMD -MP -MF $@.d $< -o $@
+# The same kernels, executed on the CPU; FLAVOUR=fibers|asan|checked (dev/cuda_on_cpu/README.md)
+EMULATOR := $(wildcard dev/cuda_on_cpu/*.cpp dev/cuda_on_cpu/*.h dev/cuda_on_cpu/compile.sh)
+EMULATE = CXX="$(CXX)" CUDA_HOME="$(CUDA_HOME)" sh dev/cuda_on_cpu/compile.sh $(FLAVOUR) $@ $< -I. -Ilayers/gpu \
+          -fno-math-errno $(WARNINGS)
+$(OUT)/emulated_flags: FORCE
+	@mkdir -p $(OUT)
+	@echo '$(CXX) $(CUDA_HOME) $(FLAVOUR)' | cmp -s - $@ || echo '$(CXX) $(CUDA_HOME) $(FLAVOUR)' > $@
+$(OUT)/train_gpt_emulated: train_gpt.cu $(OUT)/emulated_flags $(OUT)/commit $(EMULATOR)
+	$(EMULATE) $(STAMP) -MMD -MP -MF $@.d
+$(OUT)/emulated_bits $(OUT)/emulated_mixer_bits: $(OUT)/emulated_%: test/test_%.cu $(OUT)/emulated_flags $(EMULATOR)
+	$(EMULATE) -MMD -MP -MF $@.d
 
 # test_bits and the bench see both namespaces; the truth is tested in the plain build
 $(TEST_BINARIES): $(OUT)/test_%: test/test_%.cu $(OUT)/flags
@@ -112,10 +155,13 @@ help:
 	@echo "make            build ./train_gpt (today the cpu build; BUILD=plain for the definition)"
 	@echo "make plain      build/train_gpt_plain: scalar loops, the definition of the bits; slow on purpose"
 	@echo "make cpu        build/train_gpt_cpu: SIMD and OpenMP, the same bits"
+	@echo "make exact      build/train_gpt_exact: CUDA kernels with the same bits; CUDA_ARCH=\"80 90\", else the GPU's, else all"
+	@echo "make emulated   build/train_gpt_emulated: the same kernels executed on the CPU, where there is no GPU; slow"
 	@echo "make demo       about two minutes: make stories, train a small model, sample, plot (where matplotlib is)"
 	@echo "make test       the essential tests, under 5 minutes; make test-all adds compilers, instruction sets, sanitizers"
 	@echo "make bench      every layer and the whole step as a share of the FMA peak measured in the same run"
 	@echo "make NAME       build/NAME with the options of dev/experiments/NAME.options: $(EXPERIMENTS)"
 	@echo "make readme     writes the option tables of README.md anew from the program's own --help=markdown"
 	@echo "make clean"
-	@echo "variables: CXX=$(CXX)  ARCH=native|avx512|avx2|neon|generic|wide  OPENMP=0|1  BUILD=plain|cpu  OUT=build"
+	@echo "variables: CXX=$(CXX)  ARCH=native|avx512|avx2|neon|generic|wide  OPENMP=0|1  BUILD=plain|cpu|exact|emulated  OUT=build"
+	@echo "           NVCC=  CUDA_HOME=$(CUDA_HOME)  CUDA_ARCH=  FLAVOUR=fibers|asan|checked (emulated)"

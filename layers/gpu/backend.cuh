@@ -1,0 +1,61 @@
+// The exact CUDA builds: kernels with the bits of the definitions. The Makefile's include path chooses this folder; nvcc
+// compiles it for a GPU, dev/cuda_on_cpu executes it on a CPU.
+#pragma once
+#include "adamw.cuh"
+#include "attention.cuh"
+#include "attnres.cuh"
+#include "crossentropy.cuh"
+#include "embedding.cuh"
+#include "init.cuh"
+#include "launch.cuh"
+#include "matmul.cuh"
+#include "residual.cuh"
+#include "rmsnorm.cuh"
+#include "rope.cuh"
+#include "swiglu.cuh"
+#include "wav_router.cuh"
+#include <algorithm>
+#include <chrono>
+
+namespace gpu {
+#if defined CUDA_EMULATOR
+constexpr const char *BUILD = "emulated";
+#else
+constexpr const char *BUILD = "exact";
+#endif
+// Threads of the host: one. The GPU itself is not touched before memory or a kernel is asked for.
+inline int set_threads(int64_t) {
+  set_float_mode();
+  return 1;
+}
+inline const char *simd_name() { return context().properties.name; }
+
+__global__ void __launch_bounds__(THREADS) fma_peak_kernel(float *out, int rounds) {
+  float acc[8] = {};
+  for (int r = 0; r < rounds; r++)
+#pragma unroll
+    for (float &x : acc) x = exact::fma(x, 0.999f, 1e-3f);
+  out[(int64_t)blockIdx.x * THREADS + threadIdx.x] =
+      ((acc[0] + acc[1]) + (acc[2] + acc[3])) + ((acc[4] + acc[5]) + (acc[6] + acc[7]));
+}
+// FMA operations per second of the whole GPU, times two: 8 independent chains a thread, for about `seconds`
+inline double fma_peak(double seconds) {
+  const int64_t blocks = 8 * context().properties.multiProcessorCount, rounds = 256;
+  float *out = scratch<float>(blocks * THREADS);
+  const auto start = std::chrono::steady_clock::now();
+  for (double flops = 0;;) {
+    launch(fma_peak_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, context().stream, out, (int)rounds);
+    context().synchronize();
+    flops += (double)(blocks * THREADS * rounds * 8 * 2);
+    const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (t > seconds) return flops / t;
+  }
+}
+// The largest of the scratch buffers: weight gradients of all sequences in slabs; of the mixer SOURCE_SCRATCH floats
+// per token, source and read
+inline int64_t scratch_bytes(int64_t B, int64_t T, int64_t C, int64_t V, int64_t sources, int64_t) {
+  const int64_t rows = std::max(V, 6 * C), weights = slab_rows(rows, B * C) * B * C;
+  return 4 * std::max({weights, 3 * B * C, B * T * sources * 16});
+}
+}  // namespace gpu
+namespace device = gpu;
