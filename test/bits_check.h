@@ -1,9 +1,11 @@
-// bits_check.h: one function of plain:: and of cpu:: on the same arrays; every bit must be the same.
+// bits_check.h: one function of plain:: and of device:: on the same arrays; every bit must be the same. device:: is the
+// backend of the include path: cpu or gpu.
 //
-//   both(label, outputs, plain::f<float>, cpu::f, arguments...)
+//   both(label, outputs, plain::f<float>, device::f, arguments...)
 //
-// calls the first once and the second with 1, 2 and 3 threads. Arguments: Slot{i} stands for outputs[i] (twice where a
-// function works in place), a vector for its data, which must be left as they are; the rest is passed as it stands.
+// calls the first once and the second with 1, 2 and 3 threads where it has threads, on memory of the device. Arguments:
+// Slot{i} stands for outputs[i] (twice where a function works in place), a vector for a copy of its data, which must be
+// left as it is; the rest is passed as it stands. Returns what plain:: made of the outputs.
 // An output lies between guards, and may have a part that the function must not write (levels of a carry, the padding
 // between rows): those must keep their bits too, in both builds. Results must be finite: the promise is for finite
 // values, and what a function forgot to write is a NaN.
@@ -11,14 +13,28 @@
 #include "../layers/exact.cuh"
 #include "check.h"
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 namespace bits {
 
-enum class Mode { quick, essential, all };
-template <class T> T pick(Mode mode, T quick, T essential, T all) {
-  return mode == Mode::quick ? quick : mode == Mode::essential ? essential : all;
+// emulated: few cases of every function, but of more than two blocks in each direction of a grid: for kernels that a CPU
+// executes, about a thousand times slower
+enum class Mode { emulated, quick, essential, all };
+template <class T> T pick(Mode mode, T emulated, T quick, T essential, T all) {
+  const T list[] = {emulated, quick, essential, all};
+  return list[(int)mode];
 }
+inline Mode mode_of(int argc, char **argv) {
+  const char *const words[] = {"emulated", "quick", "essential", "all"};
+  const std::string word = argc > 1 ? argv[1] : "essential";
+  for (int i = 0; i < 4 && argc <= 2; i++)
+    if (word == words[i]) return (Mode)i;
+  fprintf(stderr, "usage: %s [emulated|quick|essential|all]\n", argv[0]);
+  exit(2);
+}
+using Sizes = std::vector<int64_t>;
 
 // ---- values
 enum class Kind { normal, large, tiny, zeros, equal, underflow };
@@ -65,8 +81,8 @@ inline float poison() { return exact::bit_cast<float>(0x7fc0dead); }
 
 struct Array {
   std::string name;
-  std::vector<float> x;          // as the function finds it; it gets the address of x[at]
-  int64_t at = 0, n = 0;         // it may write x[at .. at+n), and of every ld of these the first `width`
+  std::vector<float> x;   // as the function finds it; it gets the address of x[at]
+  int64_t at = 0, n = 0;  // it may write x[at .. at+n), and of every ld of these the first `width`
   int64_t ld = 1, width = 1;
   bool compared = true;
   bool writable(int64_t i) const { return i >= at && i < at + n && (i - at) % ld < width; }
@@ -94,39 +110,64 @@ inline exact::Carry carry_of(int64_t n, int adds) {
   return c;
 }
 
+// ---- memory of the fast side
+constexpr bool ON_HOST = std::is_pointer<decltype(device::on_host((const float *)nullptr, 0))>::value;
+
+template <class T> struct HostMemory {  // a vector: a sanitizer knows its ends
+  std::vector<T> x;
+  T *data;
+  HostMemory(const T *from, int64_t n)
+      : x(from, from + n),
+        data(x.data()) {}
+  std::vector<T> on_host() const { return x; }
+};
+template <class T> struct GpuMemory {
+  device::Buffer<T> x;
+  T *data;
+  GpuMemory(const T *from, int64_t n)
+      : x(n, "an array"),
+        data(x.data) {
+    device::upload(data, from, n);
+  }
+  std::vector<T> on_host() const {
+    std::vector<T> host((size_t)x.n);
+    device::download(host.data(), data, x.n);
+    return host;
+  }
+};
+template <class T> using Memory = std::conditional_t<ON_HOST, HostMemory<T>, GpuMemory<T>>;
+
 // ---- the call
-struct Slot { int i; };
-inline float *given(Slot s, const std::vector<float *> &out) { return out[s.i]; }
-template <class T> const T *given(const std::vector<T> &v, const std::vector<float *> &) { return v.data(); }
-template <class T> const T &given(const T &x, const std::vector<float *> &) { return x; }
-
-struct Inputs {  // what the vectors among the arguments held
-  std::vector<std::vector<char>> copies;
-  template <class T> void keep(const std::vector<T> &v) {
-    copies.emplace_back((const char *)v.data(), (const char *)(v.data() + v.size()));
+struct Slot {
+  int i;
+};
+template <template <class> class M, class T> struct Argument {  // passed as it stands
+  const T &x;
+  explicit Argument(const T &x)
+      : x(x) {}
+  const T &given(const std::vector<float *> &) const { return x; }
+  bool unchanged() const { return true; }
+};
+template <template <class> class M> struct Argument<M, Slot> {
+  Slot slot;
+  explicit Argument(Slot slot)
+      : slot(slot) {}
+  float *given(const std::vector<float *> &out) const { return out[slot.i]; }
+  bool unchanged() const { return true; }
+};
+template <template <class> class M, class T> struct Argument<M, std::vector<T>> {
+  const std::vector<T> &before;
+  M<T> memory;
+  explicit Argument(const std::vector<T> &x)
+      : before(x),
+        memory(x.data(), (int64_t)x.size()) {}
+  const T *given(const std::vector<float *> &) const { return memory.data; }
+  bool unchanged() const {
+    const std::vector<T> now = memory.on_host();
+    return before.empty() || !memcmp(now.data(), before.data(), before.size() * sizeof(T));
   }
-  template <class T> void keep(const T &) {}
-  size_t i = 0;
-  template <class T> void compare(const std::string &label, const std::vector<T> &v) {
-    const std::vector<char> &copy = copies[i++ % copies.size()];
-    if (!copy.empty())
-      check::that(!memcmp(copy.data(), v.data(), copy.size()), "%s: an input was changed", label.c_str());
-  }
-  template <class T> void compare(const std::string &, const T &) {}
 };
 
-struct Result {
-  std::vector<std::vector<float>> x;  // guard, array, guard
-  std::vector<float *> out;
-  explicit Result(const std::vector<Array> &arrays) {
-    for (const Array &a : arrays) {
-      std::vector<float> whole(GUARD, poison());
-      whole.insert(whole.end(), a.x.begin(), a.x.end()), whole.resize(whole.size() + GUARD, poison());
-      x.push_back(whole);
-    }
-    for (size_t i = 0; i < x.size(); i++) out.push_back(x[i].data() + GUARD + arrays[i].at);
-  }
-};
 inline bool same(float a, float b) { return !memcmp(&a, &b, sizeof a); }
 
 inline void check_bounds(const std::string &label, const char *build, const Array &a, const std::vector<float> &whole) {
@@ -140,28 +181,52 @@ inline void check_bounds(const std::string &label, const char *build, const Arra
   }
 }
 
+// f with outputs and copies of the vectors in memory M; returns each output as guard, array, guard
+template <template <class> class M, class F, class... Args>
+std::vector<std::vector<float>> call(const std::string &label, const char *build, const std::vector<Array> &outputs,
+                                     F f, const Args &...args) {
+  std::vector<M<float>> memory;
+  std::vector<float *> out;
+  memory.reserve(outputs.size());
+  for (const Array &a : outputs) {
+    std::vector<float> whole(GUARD, poison());
+    whole.insert(whole.end(), a.x.begin(), a.x.end()), whole.resize(whole.size() + GUARD, poison());
+    memory.emplace_back(whole.data(), (int64_t)whole.size());
+    out.push_back(memory.back().data + GUARD + a.at);
+  }
+  const std::tuple<Argument<M, Args>...> held(args...);
+  std::apply([&](const auto &...a) { f(a.given(out)...); }, held);
+  std::apply(
+      [&](const auto &...a) {
+        check::that((a.unchanged() && ...), "%s: %s::, an input was changed", label.c_str(), build);
+      },
+      held);
+  std::vector<std::vector<float>> results;
+  for (size_t i = 0; i < outputs.size(); i++) {
+    results.push_back(memory[i].on_host());
+    check_bounds(label, build, outputs[i], results[i]);
+  }
+  return results;
+}
+
 template <class Reference, class Fast, class... Args>
-void both(const std::string &label, const std::vector<Array> &outputs, Reference reference, Fast fast,
-          const Args &...args) {
-  Inputs inputs;
-  (inputs.keep(args), ...);
-  Result want(outputs);
-  reference(given(args, want.out)...);
-  (inputs.compare(label + ": plain::", args), ...);
-  for (size_t i = 0; i < outputs.size(); i++) check_bounds(label, "plain", outputs[i], want.x[i]);
+std::vector<std::vector<float>> both(const std::string &label, const std::vector<Array> &outputs, Reference reference,
+                                     Fast fast, const Args &...args) {
+  std::vector<std::vector<float>> want = call<HostMemory>(label, "plain", outputs, reference, args...);
   for (int threads = 1; threads <= 3; threads++) {
-    if (cpu::set_threads(threads) != threads) break;  // built without OpenMP
+    if (device::set_threads(threads) != threads) break;  // no more than that
     const std::string name = label + format(", %d thread%s", threads, threads > 1 ? "s" : "");
-    Result got(outputs);
-    fast(given(args, got.out)...);
-    (inputs.compare(name + ": cpu::", args), ...);
+    const std::vector<std::vector<float>> got = call<Memory>(name, "device", outputs, fast, args...);
     for (size_t i = 0; i < outputs.size(); i++) {
-      check_bounds(name, "cpu", outputs[i], got.x[i]);
-      if (!outputs[i].compared) continue;
-      check::same_bits((name + ": " + outputs[i].name).c_str(), got.out[i], want.out[i],
-                       (int64_t)outputs[i].x.size() - outputs[i].at);
+      const int64_t first = GUARD + outputs[i].at;
+      if (outputs[i].compared)
+        check::same_bits((name + ": " + outputs[i].name).c_str(), &got[i][first], &want[i][first],
+                         (int64_t)outputs[i].x.size() - outputs[i].at);
     }
   }
+  for (size_t i = 0; i < outputs.size(); i++)
+    want[i] = std::vector<float>(want[i].begin() + GUARD, want[i].end() - GUARD);
+  return want;
 }
 
 }  // namespace bits

@@ -1,14 +1,16 @@
-// test_mixer_bits.cu: the depth mixer and the blocks of cpu:: against plain<float>, 0 differing bits: a group of reads
-// goes forward and backward, function by function; each starts from what plain:: left. All arrays of a case lie in one
-// memory between guards, and all of it is compared: what a function must not touch, it must not touch. Lanes of the group
-// that are no reads (of z, mx, l, D, o) hold finite numbers and may be overwritten. 1, 2 and 3 threads. Argument: quick or
-// essential (default).
+// test_mixer_bits.cu: the depth mixer and the blocks of device:: (cpu or gpu, by the include path) against plain<float>,
+// 0 differing bits: a group of reads goes forward and backward, function by function; each starts from what plain:: left.
+// All arrays of a case lie in one memory between guards, and all of it is compared: what a function must not touch, it
+// must not touch. The lists of arrays are the host's; where the device is a GPU it has a copy of the memory, and the host
+// reads none of it. Lanes of the group that are no reads (of z, mx, l, D, o) hold finite numbers and may be overwritten.
+// 1, 2 and 3 threads. Argument: emulated, quick, essential (default) or all, which is the same.
 #include "backend.cuh"
 
+#include "../wav_router.cuh"
 #include "bits_check.h"
-#include "wav_router.cuh"
 
 using bits::Kind;
+using bits::Mode;
 
 // Both builds under one name
 struct Plain {
@@ -25,17 +27,17 @@ struct Plain {
   template <class... A> static void read_backward(const A &...a) { plain::block_read_backward(a...); }
 };
 struct Fast {
-  template <class... A> static void scale(A... a) { cpu::source_scale(a...); }
-  template <class... A> static void query(A... a) { cpu::query_forward(a...); }
-  template <class... A> static void query_backward(A... a) { cpu::query_backward(a...); }
-  template <class... A> static void phase1(const A &...a) { cpu::mix_phase1(a...); }
-  template <class... A> static void phase1_backward(const A &...a) { cpu::mix_phase1_backward(a...); }
-  template <class... A> static void phase2(const A &...a) { cpu::mix_phase2(a...); }
-  template <class... A> static void phase2_backward(const A &...a) { cpu::mix_phase2_backward(a...); }
-  template <class... A> static void close(const A &...a) { cpu::close_block(a...); }
-  template <class... A> static void close_backward(const A &...a) { cpu::close_block_backward(a...); }
-  template <class... A> static void update_backward(const A &...a) { cpu::block_update_backward(a...); }
-  template <class... A> static void read_backward(const A &...a) { cpu::block_read_backward(a...); }
+  template <class... A> static void scale(A... a) { device::source_scale(a...); }
+  template <class... A> static void query(A... a) { device::query_forward(a...); }
+  template <class... A> static void query_backward(A... a) { device::query_backward(a...); }
+  template <class... A> static void phase1(const A &...a) { device::mix_phase1(a...); }
+  template <class... A> static void phase1_backward(const A &...a) { device::mix_phase1_backward(a...); }
+  template <class... A> static void phase2(const A &...a) { device::mix_phase2(a...); }
+  template <class... A> static void phase2_backward(const A &...a) { device::mix_phase2_backward(a...); }
+  template <class... A> static void close(const A &...a) { device::close_block(a...); }
+  template <class... A> static void close_backward(const A &...a) { device::close_block_backward(a...); }
+  template <class... A> static void update_backward(const A &...a) { device::block_update_backward(a...); }
+  template <class... A> static void read_backward(const A &...a) { device::block_read_backward(a...); }
 };
 
 constexpr int MAX_BASES = 6;  // a sum and five kinds of details
@@ -57,7 +59,7 @@ struct Case {
   }
 };
 
-// The arrays of one memory, between guards
+// The arrays of one memory, of the host or of the device, between guards: lists of addresses
 struct Arrays {
   MixGroup<float> g;
   std::vector<Source<float>> updates;  // GROUP
@@ -148,11 +150,12 @@ struct World {
         break;
       }
     for (int threads = 1; threads <= 3; threads++) {
-      if (cpu::set_threads(threads) != threads) break;  // built without OpenMP
-      std::vector<float> got = memory;
-      Arrays b(c, got.data());
+      if (device::set_threads(threads) != threads) break;  // no more than that
+      const bits::Memory<float> on_device(memory.data(), (int64_t)memory.size());
+      Arrays b(c, on_device.data);
       f(Fast(), b);
-      leave_dead_lanes(b, a);
+      std::vector<float> got = on_device.on_host();
+      leave_dead_lanes(Arrays(c, got.data()), a);
       const bool same = !memcmp(got.data(), want.data(), got.size() * sizeof(float));
       if (!same) {
         check::that(false, "%s, %d threads; %s:", what, threads, c.name().c_str());
@@ -161,7 +164,7 @@ struct World {
     }
     memory = want;
   }
-  void leave_dead_lanes(Arrays &got, const Arrays &want) const {
+  void leave_dead_lanes(const Arrays &got, const Arrays &want) const {
     const int64_t N = c.N();
     for (int k = 0; k < GROUP; k++) {
       if (k >= want.g.begin() && k < c.K) continue;
@@ -272,26 +275,35 @@ static Case draw(int64_t C, Kind kind, bool blocks, uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-  const std::string word = argc > 1 ? argv[1] : "essential";
-  const bool quick = word == "quick";
-  if (argc > 2 || (!quick && word != "essential")) {
-    fprintf(stderr, "usage: test_mixer_bits [quick|essential]\n");
-    return 2;
-  }
+  const bits::Mode mode = bits::mode_of(argc, argv);
   set_float_mode();
   uint64_t seed = 0;
-  for (int64_t C : {1, 7, 20, 32, 36, 96, 128, 384, 1056})
-    check::test(format("the mixer, C = %d: cpu:: has the bits of plain::", (int)C).c_str(), [&] {
+  for (int64_t C : {1, 7, 20, 32, 36, 96, 128, 384, 1056}) {
+    const int most = C < 300 ? 24 : 10;
+    check::test(format("the mixer, C = %d: device:: has the bits of plain::", (int)C).c_str(), [&] {
       for (Kind kind : {Kind::normal, Kind::tiny, Kind::zeros, Kind::large, Kind::underflow})
-        for (int i = 0; i < (quick ? 4 : C < 300 ? 24 : 10); i++) run(draw(C, kind, i % 2, ++seed));
+        for (int i = 0; i < bits::pick(mode, 2, 4, most, most); i++) run(draw(C, kind, i % 2, ++seed));
     });
-  check::test("the mixer, 1 to 100 sources, 1 to 8 reads", [&] {
-    for (int64_t n = 1; n <= 100; n += quick ? 11 : 1)
+  }
+  check::test("the mixer, 1 to 100 sources, 1 to 8 reads; many sequences, sources, updates", [&] {
+    for (int64_t n = 1; n <= 100; n += bits::pick(mode, 23, 11, 1, 1))
       for (bool blocks : {false, true}) {
         Case c = draw(40, Kind::normal, blocks, ++seed);
         c.n = n, c.B = 2, c.T = 2, c.K = 1 + (int)(n % 8);
         run(c);
       }
+    for (int bases = 1; bases <= MAX_BASES; bases++) {
+      Case c = draw(36, Kind::normal, true, ++seed);
+      c.n = 3, c.B = 3, c.T = 9, c.K = 8, c.bases = bases, c.learned = bases - 1;
+      run(c);
+    }
+    Case sequences = draw(7, Kind::normal, true, ++seed);
+    sequences.B = 19, sequences.T = 2, sequences.n = 3, sequences.bases = 4, sequences.learned = 2;
+    Case sources = draw(5, Kind::normal, false, ++seed);
+    sources.n = 401, sources.B = 2, sources.T = 2;
+    Case updates = draw(5, Kind::normal, true, ++seed);
+    updates.m = 400, updates.position = 395, updates.n = 2, updates.B = 2, updates.T = 3;
+    run(sequences), run(sources), run(updates);
   });
   return check::report();
 }
