@@ -102,7 +102,7 @@ $(OUT)/exact_bits $(OUT)/exact_mixer_bits: $(OUT)/exact_%: test/test_%.cu $(OUT)
 # The same kernels, executed on the CPU; FLAVOUR=fibers|asan|checked (dev/cuda_on_cpu/README.md)
 EMULATOR := $(wildcard dev/cuda_on_cpu/*.cpp dev/cuda_on_cpu/*.h dev/cuda_on_cpu/compile.sh)
 EMULATE = CXX="$(CXX)" CUDA_HOME="$(CUDA_HOME)" sh dev/cuda_on_cpu/compile.sh $(FLAVOUR) $@ $< -I. -Ilayers/gpu \
-          -fno-math-errno $(WARNINGS)
+          -O1 -fno-math-errno $(WARNINGS) $(EXTRA)
 $(OUT)/emulated_flags: FORCE
 	@mkdir -p $(OUT)
 	@echo '$(CXX) $(CUDA_HOME) $(FLAVOUR)' | cmp -s - $@ || echo '$(CXX) $(CUDA_HOME) $(FLAVOUR)' > $@
@@ -134,10 +134,11 @@ $(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OU
 demo: $(OUT)/train_gpt_cpu
 	@sh dev/demo.sh $(OUT)/train_gpt_cpu
 
-# the programs are built in parallel, whether make was called with -j or not
+# the programs are built in parallel, whether make was called with -j or not; those of the emulator where it can be
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+EMULATES := $(and $(X86),$(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h))
 .PHONY: test-programs
-test-programs: $(TEST_BINARIES) plain cpu
+test-programs: $(TEST_BINARIES) plain cpu $(if $(EMULATES),emulated $(OUT)/emulated_bits $(OUT)/emulated_mixer_bits)
 test test-all:
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
 	@sh test/run.sh $(OUT) $(if $(filter test,$@),essential,all)

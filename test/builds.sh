@@ -1,6 +1,7 @@
 # builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets, with and without OpenMP,
 # at another optimisation level, with sanitizers, for another processor: every build must write the same checkpoints as
-# OUT/train_gpt_cpu, for every method, and pass test_bits (HOW_MUCH of it) and test_mixer_bits.
+# OUT/train_gpt_cpu, for every method; those that have other vectors or another compiler also pass test_bits and
+# test_mixer_bits.
 root=$(dirname "$here")
 machine=$(uname -m)
 native=-march=native
@@ -24,23 +25,29 @@ as_reference() {  # BUILD
     train_method $1 $1 $m && cmp "$1_$m/step_3.safetensors" "$work/reference_$m/step_3.safetensors" || return
   done
 }
-bits() {  # HOW_MUCH
-  for program in "test_bits $1" "test_mixer_bits quick"; do
+bits() {  # PROGRAM:HOW_MUCH...
+  for program in $(echo "$*" | tr : +); do
+    program=$(echo $program | tr + ' ')
     $under build/$program >bits.log && grep -q '^[1-9][0-9]* passed, 0 failed' bits.log && continue
     tail -n 20 bits.log
     return 1
   done
 }
-# other NAME HOW_MUCH MAKE_ARGUMENTS
+# other NAME "plain PROGRAM:HOW_MUCH..." MAKE_ARGUMENTS: plain too, and these programs
 other() {
-  name=$1 much=$2
+  name=$1 parts=$2
   shift 2
   arguments=
   for a in "$@"; do arguments="$arguments \"$a\""; done
   check "$name: the same files, the same bits" '
-    other_plain=build/train_gpt_plain other_cpu=build/train_gpt_cpu
-    eval built "$arguments" plain cpu "\$PWD/build/test_bits" "\$PWD/build/test_mixer_bits" &&
-      as_reference other_cpu && as_reference other_plain && bits $much'
+    other_plain=build/train_gpt_plain other_cpu=build/train_gpt_cpu targets=cpu programs=
+    for part in $parts; do
+      case $part in plain) targets="$targets plain" ;;
+        *) programs="$programs $part" targets="$targets \$PWD/build/${part%:*}" ;; esac
+    done
+    eval built "$arguments" "$targets" && as_reference other_cpu || exit 1
+    case $targets in *plain*) as_reference other_plain || exit 1 ;; esac
+    bits $programs'
 }
 
 # steps the reference takes: they must not be those of a build that is checked
@@ -48,23 +55,23 @@ other() {
   for m in $methods; do train_method cpu reference $m || exit; done) || failed=$((failed + 1))
 
 if [ "$machine" = x86_64 ]; then
-  other "ARCH=avx2" essential ARCH=avx2
-  other "ARCH=wide (16-wide vectors on AVX2)" essential ARCH=wide
-  if grep -q avx512f /proc/cpuinfo; then other "ARCH=avx512" essential ARCH=avx512
+  other "ARCH=wide (16-wide vectors on AVX2)" "test_bits:essential test_mixer_bits:quick" ARCH=wide
+  if grep -q avx512f /proc/cpuinfo; then  # the build of the reference
+    other "ARCH=avx2" "test_bits:essential test_mixer_bits:quick" ARCH=avx2
   else
     check "ARCH=avx512 compiles" 'built ARCH=avx512 cpu'
     skip "ARCH=avx512 runs" "this processor has no AVX-512"
   fi
 fi
-other "ARCH=generic" quick ARCH=generic
-other "OPENMP=0" essential OPENMP=0
-other "-O1" quick "FLAGS_native=$native -O1"
+other "ARCH=generic" "test_bits:quick test_mixer_bits:quick" ARCH=generic
+other "OPENMP=0" "" OPENMP=0
+other "-O1" "plain" "FLAGS_native=$native -O1"
 
 if command -v clang++ >/dev/null; then
   openmp=0
   echo 'int main() {}' | clang++ -fopenmp -x c++ - -o "$work/probe" 2>/dev/null && openmp=1
-  other "clang++, OPENMP=$openmp" essential CXX=clang++ OPENMP=$openmp
-  [ "$machine" = x86_64 ] && other "clang++, ARCH=generic" quick CXX=clang++ OPENMP=0 ARCH=generic
+  other "clang++, OPENMP=$openmp" "plain test_bits:essential test_mixer_bits:quick" CXX=clang++ OPENMP=$openmp
+  [ "$machine" = x86_64 ] && other "clang++, ARCH=generic" "" CXX=clang++ OPENMP=0 ARCH=generic
 else
   skip "clang++: the same files, the same bits" "clang++"
 fi
@@ -76,7 +83,8 @@ if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "
     built "EXTRA=-fsanitize=address,undefined -fno-sanitize-recover=all" "FLAGS_native=$native -O1" cpu \
       $(for t in $tests; do echo "$PWD/build/$t"; done) || exit 1
     as_reference sanitized && run sanitized eval sanitized && run sanitized sample sanitized --tokens 50 &&
-      run sanitized show sanitized && run sanitized compare sanitized sanitized && bits quick || exit 1
+      run sanitized show sanitized && run sanitized compare sanitized sanitized &&
+      bits test_bits:quick test_mixer_bits:quick || exit 1
     for t in $tests; do
       [ $t = test_bits ] || [ $t = test_mixer_bits ] || (cd "$root" && "$OLDPWD/build/$t") >$t.log 2>&1 ||
         { echo $t; grep -v "^  ok" $t.log | tail -n 20; exit 1; }
@@ -89,7 +97,7 @@ qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
 if [ "$machine" = aarch64 ]; then :
 elif [ -n "$qemu" ] && command -v aarch64-linux-gnu-g++ >/dev/null; then
   under=$qemu
-  other "aarch64 under qemu" quick CXX=aarch64-linux-gnu-g++ ARCH=neon EXTRA=-static
+  other "aarch64 under qemu" "plain test_bits:quick test_mixer_bits:quick" CXX=aarch64-linux-gnu-g++ ARCH=neon EXTRA=-static
   under=
 else
   skip "aarch64: the same files, the same bits" "qemu-user or g++-aarch64-linux-gnu"

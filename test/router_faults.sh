@@ -1,9 +1,11 @@
 #!/bin/sh
-# router_faults.sh [edits]: deliberate faults in the routers, one at a time: what public implementations got wrong, and
+# router_faults.sh [edits|REST]: deliberate faults in the routers, one at a time: what public implementations got wrong, and
 # every term of the backward left out. Each is one sed edit to a copy of the tree; some test of test_routers (or, for
 # layers/cpu, of test_mixer_bits) must fail; the first that does is printed. An edit that changes nothing or does not
 # compile is a failure of this script (`edits`: only whether each still changes something). Two run at a time, at -O0.
-only_edits=$1
+# REST: tries every third fault, those whose number leaves this rest, and of the others only the edit.
+only_edits= rest=
+case $1 in '') ;; edits) only_edits=1 ;; [0-2]) rest=$1 ;; *) echo "usage: router_faults.sh [edits|0|1|2]" >&2; exit 2 ;; esac
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/wav_faults.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
@@ -31,7 +33,7 @@ one() {  # NUMBER WHAT FILE EDIT: into the file NUMBER.result
   case $3 in layers/*) cp -rp "$root/layers" . ;; *) ln -s "$root/layers" . ;; esac
   sed -e "$4" "$root/$3" >"$3"
   if cmp -s "$root/$3" "$3"; then echo "  FAIL $2: the edit changes nothing in $3: $4"
-  elif [ -n "$only_edits" ]; then echo "  ok   $2"
+  elif [ -n "$only_edits" ] || [ "${rest:-$(($1 % 3))}" -ne $(($1 % 3)) ]; then echo "  ok   $2 (only the edit)"
   else
     found= programs="goldens routers" build=plain
     case $3 in layers/cpu/*) programs=mixer_bits build=cpu ;; esac
@@ -139,11 +141,11 @@ fault "delta: h without the stream" $f 's/if (c\.delta()) device::residual_forwa
 fault "delta backward: dx without dh" $f 's/if (c\.delta()) device::residual_forward(dx, dx, dinput/if (false) device::residual_forward(dx, dx, dinput/'
 fault "delta backward: du without dx" $f 's/if (!c\.delta()) return grad;/return grad;/'
 fault "delta backward: de without its source" $f 's/device::residual_forward(dx, dx, ds\[0\], p/if (false) device::residual_forward(dx, dx, ds[0], p/'
-fault "ds that no group reads not cleared" $f 's/for (real \*d : zeroed) std::fill_n.*$/;/'
+fault "ds that no group reads not cleared" $f 's/for (real \*d : zeroed) device::fill.*$/;/'
 fault "every group writes ds instead of adding" $f 's/fresh = !seen\[i\]/fresh = true/'
-fault "dw not cleared" $f 's/std::fill_n(dw, GROUP.*$/;/'
-fault "dbeta not cleared" $f 's/std::fill_n(db, GROUP.*$/;/'
-fault "dcoef not cleared" $f 's/std::fill_n(dcoef, p\.B, (real)0);//'
+fault "dw not cleared" $f 's/device::fill(dw, GROUP.*$/;/'
+fault "dbeta not cleared" $f 's/device::fill(db, GROUP.*$/;/'
+fault "dcoef not cleared" $f 's/device::fill(dcoef, p\.B, (real)0);//'
 fault "no backward of a closing block" $f 's/device::close_block_backward(b\.ds/if (false) device::close_block_backward(b.ds/'
 fault "closing block, backward: du of its last update left" $f 's/^      device::block_update_backward(du, dcoef, learned, b\.ds/      if (false) device::block_update_backward(du, dcoef, learned, b.ds/'
 fault "the coefficient of another update" $f 's/add_coefficient(j - 1, p);/add_coefficient(j, p);/'

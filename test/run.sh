@@ -53,7 +53,12 @@ for program in "$out"/test_*; do
   esac
 done
 one runs sh "$here/runs.sh" "$out" "$mode"
-[ "$mode" = all ] && one mutations sh "$here/mutations.sh" && one router_faults sh "$here/router_faults.sh"
+one gpu sh "$here/gpu.sh" "$out" "$mode"
+if [ "$mode" = all ]; then
+  one mutations sh "$here/mutations.sh"
+  # a third of the faults; the commit chooses which
+  one router_faults sh "$here/router_faults.sh" $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
+fi
 
 [ "$skipped" -eq 0 ] && echo "$passed passed, $failed failed" || echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
