@@ -9,7 +9,7 @@ grep -v '^ptxas info\|^ *[0-9]* bytes stack frame\|^$' "$report"
 allowed=$(sed -n 's/.*spills: \([a-z0-9_]*\): .*/\1/p' "$(dirname "$0")"/../layers/gpu/*.cuh | tr '\n' ' ')
 awk -v allowed="$allowed" '
   BEGIN { n = split(allowed, list, " "); for (i = 1; i <= n; i++) free[list[i]] = 1 }
-  /Compiling entry function/ { name = $6; arch = $8; gsub(/\047/, "", name); gsub(/\047/, "", arch) }
+  /Compiling entry function/ { name = $7; arch = $9; gsub(/\047/, "", name); gsub(/\047/, "", arch) }
   /bytes stack frame/ {
     kernels++
     if ($1 == 0 && $5 == 0 && $9 == 0) next
