@@ -105,7 +105,7 @@ EMULATE = CXX="$(CXX)" CUDA_HOME="$(CUDA_HOME)" sh dev/cuda_on_cpu/compile.sh $(
           -O1 -fno-math-errno $(WARNINGS) $(EXTRA)
 $(OUT)/emulated_flags: FORCE
 	@mkdir -p $(OUT)
-	@echo '$(CXX) $(CUDA_HOME) $(FLAVOUR)' | cmp -s - $@ || echo '$(CXX) $(CUDA_HOME) $(FLAVOUR)' > $@
+	@echo '$(CXX) $(CUDA_HOME) $(FLAVOUR) $(EXTRA)' | cmp -s - $@ || echo '$(CXX) $(CUDA_HOME) $(FLAVOUR) $(EXTRA)' > $@
 $(OUT)/train_gpt_emulated: train_gpt.cu $(OUT)/emulated_flags $(OUT)/commit $(EMULATOR)
 	$(EMULATE) $(STAMP) -MMD -MP -MF $@.d
 $(OUT)/emulated_bits $(OUT)/emulated_mixer_bits: $(OUT)/emulated_%: test/test_%.cu $(OUT)/emulated_flags $(EMULATOR)

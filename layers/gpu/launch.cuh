@@ -65,7 +65,7 @@ struct Context {
     if (next_table + bytes > TABLES) next_table = 0;
     char *p = tables + next_table;
     next_table += round_up(bytes, 64);
-    check(cudaMemcpyAsync(p, host, (size_t)bytes, cudaMemcpyHostToDevice, stream), "copying a table");
+    if (bytes) check(cudaMemcpyAsync(p, host, (size_t)bytes, cudaMemcpyHostToDevice, stream), "copying a table");
     return p;
   }
 };
