@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu.sh OUT essential|all: the CUDA kernels without a GPU. The emulator of dev/cuda_on_cpu executes them: every kernel
 # against plain<float> (OUT/emulated_bits, OUT/emulated_mixer_bits), whole training by OUT/train_gpt_emulated against
-# OUT/train_gpt_cpu. `all` adds resume, orders of threads, the flavours asan and checked, the emulator's own test,
+# OUT/train_gpt_cpu and OUT/train_gpt_plain. `all` adds resume, orders of threads, the flavours asan and checked, the emulator's own test,
 # and what nvcc makes of the source. One line per check, then the sum.
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 2 ] || { echo "usage: test/gpu.sh OUT essential|all" >&2; exit 2; }
@@ -36,7 +36,8 @@ else
   # of all kernels, in passes: 4 sequences and 2
   as_cpu() {  # METHOD
     trains emulated e $passes $(method $1) && trains cpu c $passes $(method $1) &&
-      cmp e/step_5.safetensors c/step_5.safetensors && run cpu compare e c || return
+      trains plain p $passes $(method $1) && cmp e/step_5.safetensors c/step_5.safetensors || return
+    run cpu compare e c && grep -q "^identical" stdout && run cpu compare e p && grep -q "^identical" stdout || return
     run emulated sample e --prompt "The " --tokens 12 && cp stdout text_e &&
       run cpu sample c --prompt "The " --tokens 12 && cmp stdout text_e
   }
@@ -57,7 +58,7 @@ else
       } END { if (!seen || few) { print kernel; exit 1 } }" || bad=1
     done
     [ -z "$bad" ]'
-  for m in $methods; do check "emulated and cpu, $m: the same file after 5 steps, the same text" "as_cpu $m"; done
+  for m in $methods; do check "emulated, cpu and plain, $m: the same file after 5 steps, the same text" "as_cpu $m"; done
   check "no CUDA device: one line, exit 1, after the plan" '
     EMU_DEVICES=0 $emulated $tiny --router wav --out d >stdout 2>stderr
     [ $? -eq 1 ] && [ $(wc -l <stderr) -eq 1 ] && grep -q "no CUDA device.*make cpu" stderr || { cat stderr; exit 1; }
