@@ -99,6 +99,9 @@ $(OUT)/train_gpt_exact: train_gpt.cu $(OUT)/cuda_flags $(OUT)/commit
 $(OUT)/exact_bits $(OUT)/exact_mixer_bits: $(OUT)/exact_%: test/test_%.cu $(OUT)/cuda_flags
 	$(NEED_NVCC)
 	$(CUDA) -MMD -MP -MF $@.d $< -o $@
+$(OUT)/exact_bench: dev/gpu_bench.cu $(OUT)/cuda_flags
+	$(NEED_NVCC)
+	$(CUDA) -MMD -MP -MF $@.d $< -o $@
 # The same kernels, executed on the CPU; FLAVOUR=fibers|asan|checked (dev/cuda_on_cpu/README.md)
 EMULATOR := $(wildcard dev/cuda_on_cpu/*.cpp dev/cuda_on_cpu/*.h dev/cuda_on_cpu/compile.sh)
 EMULATE = CXX="$(CXX)" CUDA_HOME="$(CUDA_HOME)" sh dev/cuda_on_cpu/compile.sh $(FLAVOUR) $@ $< -I. -Ilayers/gpu \
@@ -109,6 +112,8 @@ $(OUT)/emulated_flags: FORCE
 $(OUT)/train_gpt_emulated: train_gpt.cu $(OUT)/emulated_flags $(OUT)/commit $(EMULATOR)
 	$(EMULATE) $(STAMP) -MMD -MP -MF $@.d
 $(OUT)/emulated_bits $(OUT)/emulated_mixer_bits: $(OUT)/emulated_%: test/test_%.cu $(OUT)/emulated_flags $(EMULATOR)
+	$(EMULATE) -MMD -MP -MF $@.d
+$(OUT)/emulated_bench: dev/gpu_bench.cu $(OUT)/emulated_flags $(EMULATOR)
 	$(EMULATE) -MMD -MP -MF $@.d
 
 # test_bits and the bench see both namespaces; the truth is tested in the plain build

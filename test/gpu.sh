@@ -12,10 +12,6 @@ export OMP_WAIT_POLICY=passive
 plain=$out/train_gpt_plain cpu=$out/train_gpt_cpu emulated=$out/train_gpt_emulated
 headers=${CUDA_HOME:-/usr/local/cuda}/include
 
-[ -z "$(ldd "$cpu" "$plain" 2>/dev/null | grep -i -e cuda -e cublas -e nccl)" ]
-no_cuda=$?
-check "the CPU builds link no CUDA library" "[ $no_cuda -eq 0 ]"
-
 if [ "$(uname -m)" != x86_64 ]; then skip "kernels under the emulator" "a machine with x86-64"
 elif [ ! -f "$headers/cuda_runtime_api.h" ]; then skip "kernels under the emulator" "CUDA's headers in $headers (CUDA_HOME)"
 elif [ ! -x "$emulated" ]; then skip "kernels under the emulator" "$emulated: make emulated"

@@ -38,17 +38,17 @@ __global__ void __launch_bounds__(THREADS) fma_peak_kernel(float *out, int round
   out[(int64_t)blockIdx.x * THREADS + threadIdx.x] =
       ((acc[0] + acc[1]) + (acc[2] + acc[3])) + ((acc[4] + acc[5]) + (acc[6] + acc[7]));
 }
-// FMA operations per second of the whole GPU, times two: 8 independent chains a thread, for about `seconds`
+// FMA operations per second of the whole GPU, times two: 8 independent chains a thread, in one launch that takes about
+// `seconds`
 inline double fma_peak(double seconds) {
-  const int64_t blocks = 8 * context().properties.multiProcessorCount, rounds = 256;
+  const int64_t blocks = 8 * context().properties.multiProcessorCount;
   float *out = scratch<float>(blocks * THREADS);
-  const auto start = std::chrono::steady_clock::now();
-  for (double flops = 0;;) {
+  for (int64_t rounds = 256;; rounds *= 2) {
+    const auto start = std::chrono::steady_clock::now();
     launch(fma_peak_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, context().stream, out, (int)rounds);
     context().synchronize();
-    flops += (double)(blocks * THREADS * rounds * 8 * 2);
     const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (t > seconds) return flops / t;
+    if (t > seconds / 2 || rounds >= 1 << 24) return (double)(blocks * THREADS * rounds * 8 * 2) / t;
   }
 }
 // The largest of the scratch buffers: weight gradients of all sequences in slabs; of the mixer SOURCE_SCRATCH floats
