@@ -63,22 +63,19 @@ if [ "$machine" = x86_64 ]; then
     skip "ARCH=avx512 runs" "this processor has no AVX-512"
   fi
 fi
-other "ARCH=generic" "test_bits:quick test_mixer_bits:quick" ARCH=generic
-other "OPENMP=0" "" OPENMP=0
-other "-O1" "plain" "FLAGS_native=$native -O1"
+other "ARCH=generic, OPENMP=0" "test_bits:quick test_mixer_bits:quick" ARCH=generic OPENMP=0
 
 if command -v clang++ >/dev/null; then
   openmp=0
   echo 'int main() {}' | clang++ -fopenmp -x c++ - -o "$work/probe" 2>/dev/null && openmp=1
   other "clang++, OPENMP=$openmp" "plain test_bits:essential test_mixer_bits:quick" CXX=clang++ OPENMP=$openmp
-  [ "$machine" = x86_64 ] && other "clang++, ARCH=generic" "" CXX=clang++ OPENMP=0 ARCH=generic
 else
   skip "clang++: the same files, the same bits" "clang++"
 fi
 
 if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "$work/probe" 2>/dev/null &&
   "$work/probe"; then
-  check "AddressSanitizer and UBSan: every test program, training, evaluation, sampling" '
+  check "-O1, AddressSanitizer and UBSan: the same files, every test program, training, evaluation, sampling" '
     sanitized=build/train_gpt_cpu tests=$(cd "$out" && ls | grep "^test_[a-z_]*\$")
     built "EXTRA=-fsanitize=address,undefined -fno-sanitize-recover=all" "FLAGS_native=$native -O1" cpu \
       $(for t in $tests; do echo "$PWD/build/$t"; done) || exit 1
