@@ -38,8 +38,10 @@ STAMP    := -DWAV_COMMIT='"$(COMMIT)"'
 # CUDA: the architectures are CUDA_ARCH, else the GPU's of this machine, else those of the four that nvcc knows
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc))
-GPU_ARCH   = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u)
-NVCC_ARCH  = $(filter 80 90 100 120,$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)))
+GPU_ARCH   = $(eval GPU_ARCH := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+               grep -xE '[0-9]+\.[0-9]+' | tr -d . | sort -u))$(GPU_ARCH)
+NVCC_ARCH  = $(eval NVCC_ARCH := $(filter 80 90 100 120,$(patsubst compute_%,%,$(shell \
+               $(NVCC) --list-gpu-arch 2>/dev/null))))$(NVCC_ARCH)
 CUDA_ARCH ?= $(or $(GPU_ARCH),$(NVCC_ARCH))
 comma     := ,
 space     := $(subst ,, )
@@ -54,6 +56,7 @@ HAVE = $(shell command -v $(1) >/dev/null 2>&1 && echo yes)
 TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes
 TEST_BINARIES := $(TESTS:%=$(OUT)/test_%)
 
+.DELETE_ON_ERROR:
 .PHONY: default all plain cpu exact emulated demo test test-all bench clean help configure readme
 default: configure
 	@$(MAKE) --no-print-directory $(if $(BUILD),$(BUILD),cpu)
@@ -104,17 +107,17 @@ $(OUT)/exact_bench: dev/gpu_bench.cu $(OUT)/cuda_flags
 	$(CUDA) -MMD -MP -MF $@.d $< -o $@
 # The same kernels, executed on the CPU; FLAVOUR=fibers|asan|checked (dev/cuda_on_cpu/README.md)
 EMULATOR := $(wildcard dev/cuda_on_cpu/*.cpp dev/cuda_on_cpu/*.h dev/cuda_on_cpu/compile.sh)
-EMULATE = CXX="$(CXX)" CUDA_HOME="$(CUDA_HOME)" sh dev/cuda_on_cpu/compile.sh $(FLAVOUR) $@ $< -I. -Ilayers/gpu \
+EMULATE = CXX="$(CXX)" CUDA_HOME="$(CUDA_HOME)" sh dev/cuda_on_cpu/compile.sh $(FLAVOUR) $@ $(1) -I. -Ilayers/gpu \
           -O1 -fno-math-errno $(WARNINGS) $(EXTRA)
 $(OUT)/emulated_flags: FORCE
 	@mkdir -p $(OUT)
 	@echo '$(CXX) $(CUDA_HOME) $(FLAVOUR) $(EXTRA)' | cmp -s - $@ || echo '$(CXX) $(CUDA_HOME) $(FLAVOUR) $(EXTRA)' > $@
 $(OUT)/train_gpt_emulated: train_gpt.cu $(OUT)/emulated_flags $(OUT)/commit $(EMULATOR)
-	$(EMULATE) $(STAMP) -MMD -MP -MF $@.d
+	$(call EMULATE,$<) $(STAMP) -MMD -MP -MF $@.d
 $(OUT)/emulated_bits $(OUT)/emulated_mixer_bits: $(OUT)/emulated_%: test/test_%.cu $(OUT)/emulated_flags $(EMULATOR)
-	$(EMULATE) -MMD -MP -MF $@.d
+	$(call EMULATE,$<) -MMD -MP -MF $@.d
 $(OUT)/emulated_bench: dev/gpu_bench.cu $(OUT)/emulated_flags $(EMULATOR)
-	$(EMULATE) -MMD -MP -MF $@.d
+	$(call EMULATE,$<) -MMD -MP -MF $@.d
 
 # test_bits and the bench see both namespaces; the truth is tested in the plain build
 $(TEST_BINARIES): $(OUT)/test_%: test/test_%.cu $(OUT)/flags
@@ -133,8 +136,9 @@ $(OUT)/build: FORCE
 	@echo '$(BUILD)' | cmp -s - $@ || echo '$(BUILD)' > $@
 $(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OUT)/flags $(OUT)/commit $(OUT)/build
 	sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $< > $@.inc
-	$(CXX) $(CXXFLAGS) $(INCLUDE_$(if $(BUILD),$(BUILD),cpu)) $(STAMP) -DWAV_EXPERIMENT='"$(abspath $@).inc"' \
-	  -MMD -MP -MF $@.d -x c++ train_gpt.cu -o $@
+	$(if $(filter exact,$(BUILD)),$(CUDA) train_gpt.cu -o $@,$(if $(filter emulated,$(BUILD)),$(call EMULATE,train_gpt.cu),\
+	  $(CXX) $(CXXFLAGS) $(INCLUDE_$(if $(BUILD),$(BUILD),cpu)) -x c++ train_gpt.cu -o $@)) \
+	  $(STAMP) -DWAV_EXPERIMENT='"$(abspath $@).inc"' -MMD -MP -MF $@.d
 
 demo: $(OUT)/train_gpt_cpu
 	@sh dev/demo.sh $(OUT)/train_gpt_cpu

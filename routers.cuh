@@ -202,6 +202,7 @@ template <class real> struct MixRouter : Router<real> {
     real *coef = nullptr;                // (1+D, length)
   };
   int bases, learned = 0;   // learned: which basis is, 0 none
+  bool prepared = false;    // coefficients that are not learned are there
   std::vector<Read> reads;  // M, and the final one
   std::vector<MixGroup<real>> groups;
   std::vector<Block> blocks;
@@ -255,6 +256,7 @@ template <class real> struct MixRouter : Router<real> {
   void carve(Arena<real> &arena, int64_t N, bool training) override {
     const int64_t C = c.C, M = c.M(), B = divide_up(N, c.T);
     for (auto *list : {&u, &r_u, &h, &y, &saved, &ds}) list->clear();
+    prepared = false;
     sources.clear();
     auto gradient = [&] {
       ds.push_back(training ? arena.take(N * C) : nullptr);
@@ -328,7 +330,9 @@ template <class real> struct MixRouter : Router<real> {
       if (reads[j].beta) device::copy(bias + 1, w.router[reads[j].row + 2], c.D());
     }
     for (size_t b = 0; b < blocks.size(); b++)
-      for (int d = 0; d < bases; d++) detail_coefficients(blocks[b].coef + d * blocks[b].length, b, d);
+      for (int d = 0; d < bases; d++)
+        if (!prepared || d == learned) detail_coefficients(blocks[b].coef + d * blocks[b].length, b, d);
+    prepared = true;
   }
   void detail_coefficients(real *to, size_t b, int d) const {
     const int64_t m = blocks[b].length;

@@ -16,7 +16,7 @@
 //               diagonal and what a kernel computes again do not count
 //   bytes       4 x the formula beside the name: every array that is an argument, read or written, once (what is added
 //               to, twice); what a kernel reads again, and scratch, do not count
-//   peaks       of FMA: the loop of gpu::fma_peak, timed with events, 256 times as long. Of the memory: clock x width
+//   peaks       of FMA: the loop of gpu::fma_peak, 65,536 rounds, timed with events. Of the memory: clock x width
 //               x 2, as the driver has them; if it has not, the rate of gpu::copy
 //
 // The bounds, per cent of the peak, were chosen without hardware, far below what is to be expected: they find a kernel

@@ -102,7 +102,7 @@ built() {
   for p in $programs; do targets="$targets $target/$p"; done
   (cd "$root" && $make -k -j"$jobs" OUT="$target" $targets) && figure "$(echo $programs | wc -w) programs" && return
   for t in $targets; do  # what was not made must not be there from another day
-    grep -q -F ": $t] Error" "$log/build" && rm -f "$root/$t" && missing="$missing ${t##*/}"
+    grep -q -F ": $t] Error" "$log/build" && rm -f "$out/${t##*/}" && missing="$missing ${t##*/}"
   done
   figure "not made:${missing:- see $log/build}"
   return 1
@@ -241,7 +241,8 @@ if [ $emulated ]; then
     figure "$(tail -n 1 "$log/emulator")"
     [ $code -eq 0 ] && grep -q -E "^[1-9][0-9]* passed, 0 failed" "$log/emulator"'
   slips() {
-    cd "$root" && cp -rp Makefile *.cuh train_gpt.cu dev layers runtime data test "$work/slips" || return
+    cd "$root" && cp -rp Makefile *.cuh train_gpt.cu dev layers runtime test "$work/slips" || return
+    mkdir -p "$work/slips/data" && cp -p data/*.cuh "$work/slips/data" || return
     mkdir -p "$work/slips/build" && cp -rp "$out/cuda_on_cpu" "$work/slips/build" && cd "$work/slips" || return
     slip rmsnorm 's|butterfly(dot) / (float)C;|butterfly(dot) * (1 / (float)C);|' &&
       slip attnres 's|K \* (r \* r) / (float)C|K * r * r / (float)C|' &&

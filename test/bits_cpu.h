@@ -2,6 +2,8 @@
 #pragma once
 #include "bits_check.h"
 
+template <class F> void with_little_scratch(F f) { f(); }
+
 // Every number of rows up to two tiles and one, columns in steps
 inline std::vector<Edge> edges(int64_t rows, int64_t columns, int64_t step) {
   std::vector<Edge> x;

@@ -26,6 +26,14 @@ inline Sizes attention_edges(Mode mode) {
   return lengths;
 }
 
+// ---- scratch
+template <class F> void with_little_scratch(F f) {
+  const int64_t floats = gpu::context().slab_floats;
+  gpu::context().slab_floats = 700;
+  f();
+  gpu::context().slab_floats = floats;
+}
+
 // ---- arithmetic
 constexpr int FUNCTIONS = 5;
 HD inline float elementary(int f, float x, float y) {

@@ -4,7 +4,7 @@ check "emulated: stopped, resumed by the other build, in other passes: the same 
   trains cpu whole $passes $w && trains emulated a $passes $w --stop-after 2 && run cpu --out a --resume &&
     cmp whole/step_5.safetensors a/step_5.safetensors && trains cpu b $passes $w --stop-after 3 &&
     run emulated --out b --resume --micro-batch 2 && cmp whole/step_5.safetensors b/step_5.safetensors &&
-    trains emulated c ${passes%--micro-batch*} --steps 5 $w && cmp whole/step_5.safetensors c/step_5.safetensors'
+    trains emulated c ${passes%--micro-batch*} $w && cmp whole/step_5.safetensors c/step_5.safetensors'
 check "emulated eval, routes and show say what cpu says" '
   trains cpu c $passes --router wav --block 4 || exit 1
   for command in eval routes show; do
@@ -37,7 +37,7 @@ for flavour in asan checked; do
       cmp e/step_2.safetensors c/step_2.safetensors'
   done
 done
-check "threads of every kernel wrote results" '
+check "every kernel: there are threads that wrote results" '
   awk "FNR > 1 && !(\$6 > 0) { print; bad = 1 } END { exit bad }" "$work"/checked_*.report'
 
 check_script() {  # NAME SCRIPT: its own checks count
@@ -54,8 +54,8 @@ check_script "planted faults" emulator_faults.sh
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
 if [ ! -x "$nvcc" ]; then skip "make exact: compiles, no spills, PTX" "nvcc"
 else
-  check "make exact compiles for every architecture nvcc knows; no kernel spills" '
-    make -C "$root" OUT="$work/exact" NVCC="$nvcc" exact >log 2>&1 || { tail -n 20 log; exit 1; }
+  check "make exact compiles for sm_80, 90, 100, 120 (those nvcc knows); no kernel spills" '
+    make -C "$root" OUT="$work/exact" NVCC="$nvcc" GPU_ARCH= exact >log 2>&1 || { tail -n 20 log; exit 1; }
     grep -q "^spills: [1-9][0-9]* kernels .* 0 refused" log || { tail -n 5 log; exit 1; }'
   check "a spilling kernel is refused" '
     { echo "#include \"layers/gpu/launch.cuh\""

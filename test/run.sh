@@ -1,6 +1,7 @@
 #!/bin/sh
-# run.sh OUT essential|all: every test program OUT/test_*, then whole runs (runs.sh); with all, also the larger sizes of
-# test_bits, other compilers and instruction sets (in runs.sh) and deliberate slips (mutations.sh).
+# run.sh OUT essential|all: every test program OUT/test_*, then whole runs (runs.sh) and the CUDA kernels under the
+# emulator (gpu.sh); with all, also the larger sizes of test_bits, other compilers and instruction sets (in runs.sh) and
+# deliberate slips (mutations.sh, router_faults.sh).
 # Prints what failed and one line for each; everything is in OUT/log. The last line is `N passed, N failed` or
 # `N passed, N failed, N skipped`.
 # Exit code 1 if anything failed or crashed, 2 for wrong arguments.

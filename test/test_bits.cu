@@ -301,6 +301,16 @@ static void test_matmul(Mode mode) {
   });
 }
 
+static void test_slabs() {
+  check::test("weight gradients, a few rows at a time where the device's scratch holds no more", [] {
+    Count seed;
+    with_little_scratch([&] {
+      for (Kind kind : {Kind::normal, Kind::zeros})
+        dweight_case(seed, 3, 7, 20, 33, kind), dweight_case(seed, 5, 9, 65, 7, kind), gradient_case(seed, 27, 3, 7, 100);
+    });
+  });
+}
+
 // ---- attention
 
 static void attention_case(Count &seed, int64_t B, int64_t T, int64_t NH, int64_t HS, Kind kind) {
@@ -401,6 +411,7 @@ int main(int argc, char **argv) {
   set_float_mode();
   test_build(mode), test_sums(mode), test_initial_values(mode), test_embedding(mode), test_rmsnorm(mode);
   test_swiglu(mode), test_rope(mode), test_residual(mode), test_crossentropy(mode), test_matmul(mode);
+  test_slabs();
   test_attention(mode), test_adamw(mode);
   return check::report();
 }

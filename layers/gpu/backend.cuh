@@ -1,5 +1,5 @@
-// The exact CUDA builds: kernels with the bits of the definitions. The Makefile's include path chooses this folder; nvcc
-// compiles it for a GPU, dev/cuda_on_cpu executes it on a CPU.
+// The exact CUDA builds: kernels with the bits of the definitions. The Makefile's include path chooses this folder;
+// nvcc compiles it for a GPU, dev/cuda_on_cpu executes it on a CPU.
 #pragma once
 #include "adamw.cuh"
 #include "attention.cuh"
@@ -43,6 +43,8 @@ __global__ void __launch_bounds__(THREADS) fma_peak_kernel(float *out, int round
 inline double fma_peak(double seconds) {
   const int64_t blocks = 8 * context().properties.multiProcessorCount;
   float *out = scratch<float>(blocks * THREADS);
+  launch(fma_peak_kernel, dim3(1), dim3(THREADS), 0, context().stream, out, 1);  // loads the code
+  context().synchronize();
   for (int64_t rounds = 256;; rounds *= 2) {
     const auto start = std::chrono::steady_clock::now();
     launch(fma_peak_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, context().stream, out, (int)rounds);
@@ -51,11 +53,12 @@ inline double fma_peak(double seconds) {
     if (t > seconds / 2 || rounds >= 1 << 24) return (double)(blocks * THREADS * rounds * 8 * 2) / t;
   }
 }
-// The largest of the scratch buffers: weight gradients of all sequences in slabs; of the mixer SOURCE_SCRATCH floats
-// per token, source and read
+// At least the largest scratch: weight gradients of all sequences in slabs (2H < 6C + 64 rows); attention's B*NH*T,
+// NH <= C/2; of the mixer two scalars per token, source and read
 inline int64_t scratch_bytes(int64_t B, int64_t T, int64_t C, int64_t V, int64_t sources, int64_t) {
-  const int64_t rows = std::max(V, 6 * C), weights = slab_rows(rows, B * C) * B * C;
-  return 4 * std::max({weights, 3 * B * C, B * T * sources * 16});
+  const int64_t weights = slab_rows(std::max(V, 6 * C + 64), B * C, Context::SLAB) * B * C;
+  const int64_t tokens = B * T * std::max(16 * sources, C / 2 + 2);
+  return std::max({4 * weights, 4 * tokens, Context::MINIMUM});
 }
 }  // namespace gpu
 namespace device = gpu;

@@ -4,7 +4,7 @@
 
 namespace gpu {
 
-// z[j] = exp_neg(z[j] - m) of the row's own lanes; the lane sum, in every lane. Reads the target before it is overwritten.
+// z[j] = exp_neg(z[j] - m) of the row's own lanes; the lane sum, in every lane. Reads the target's logit first
 __device__ inline float softmax_exponentials(float *z, int64_t V, int64_t target, float &m, float &target_logit) {
   float largest = z[0];
   for (int64_t j = lane_id(); j < V; j += WARP) largest = z[j] > largest ? z[j] : largest;

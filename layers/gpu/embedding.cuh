@@ -1,5 +1,5 @@
-// gpu/embedding.cuh: ../embedding.cuh. Backward: a thread per (sequence, symbol, channel) goes through the tokens of its
-// sequence; slabs of symbols bound the scratch. add_sequences is the counter as a tree over neighbours, which is the same sum.
+// gpu/embedding.cuh: ../embedding.cuh. Backward: a thread per (sequence, symbol, channel) goes through the tokens of
+// its sequence; slabs of symbols bound the scratch. add_sequences is the counter as a tree over neighbours: the same sum.
 #pragma once
 #include "launch.cuh"
 
@@ -42,7 +42,7 @@ __global__ void embedding_backward_kernel(float *sums, const float *dout, const 
 }
 inline void embedding_backward(float *dweight, const float *dout, const int32_t *tokens, int64_t B, int64_t T,
                                int64_t V, int64_t C, const exact::Carry &carry) {
-  const int64_t slab = slab_rows(V, B * C);
+  const int64_t slab = slab_rows(V, B * C, context().slab_floats);
   float *sums = scratch<float>(B * slab * C);
   for (int64_t v = 0; v < V; v += slab) {
     const int64_t count = std::min(slab, V - v);

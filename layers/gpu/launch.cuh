@@ -6,7 +6,7 @@
 //   Buffer<T>(n, what)      zeroed device memory, owned
 //   fill, copy              on the device            upload, download, on_host      between host and device
 //   scratch<T>(n)           memory for one function of a layer, until the next call
-//   table(host, n)          a copy of a short host array, until a megabyte of later tables has passed
+//   table(host, n)          a copy of a short host array, until about a megabyte of later tables has passed
 #pragma once
 #include "../device.cuh"
 #include "../exact.cuh"
@@ -33,7 +33,9 @@ inline void check(cudaError_t e, const char *what) {
 
 // The GPU of this process. Made at its first use; throws where there is none.
 struct Context {
-  static constexpr int64_t TABLES = 1 << 20;  // bytes
+  static constexpr int64_t TABLES = 1 << 20, MINIMUM = 1 << 20;  // bytes
+  static constexpr int64_t SLAB = 16 << 20;                      // floats
+  int64_t slab_floats = SLAB;  // at most so much scratch for weight gradients; tests take less
   cudaStream_t stream = nullptr;
   cudaDeviceProp properties{};
   char *tables = nullptr, *scratch = nullptr;
@@ -52,9 +54,11 @@ struct Context {
   Context(const Context &) = delete;
   void synchronize() { check(cudaStreamSynchronize(stream), "a kernel"); }
   void *take_scratch(int64_t bytes) {
+    bytes = bytes < MINIMUM ? MINIMUM : bytes;  // decoding asks for a little more with every token
     if (bytes > scratch_bytes) {
       synchronize();
       check(cudaFree(scratch), "freeing scratch");
+      scratch = nullptr, scratch_bytes = 0;
       check(cudaMalloc((void **)&scratch, (size_t)bytes), format("allocating %.1f MB of scratch", bytes / 1e6).c_str());
       scratch_bytes = bytes;
     }
@@ -88,9 +92,9 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, cudaStr
   check(cudaLaunchKernelEx(&config, kernel, (P)args...), "launching a kernel");
 }
 inline dim3 blocks_of(int64_t n, int64_t per_block) { return dim3((unsigned)divide_up(n, per_block)); }
-// How many of `rows` are done at a time where each needs `width` floats of scratch: 64 MB in all, at least one row
-inline int64_t slab_rows(int64_t rows, int64_t width) {
-  const int64_t fit = (16 << 20) / width;
+// How many of `rows` are done at a time where each needs `width` floats of scratch, at least one
+inline int64_t slab_rows(int64_t rows, int64_t width, int64_t floats) {
+  const int64_t fit = floats / width;
   return fit < 1 ? 1 : fit < rows ? fit : rows;
 }
 
