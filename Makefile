@@ -47,7 +47,7 @@ comma     := ,
 space     := $(subst ,, )
 # g++ sees what nvcc made of the source: its parentheses are not ours
 HOST_FLAGS := -ffp-contract=off $(WARNINGS) -Wno-parentheses
-NVCCFLAGS  = -std=c++17 -O3 -fmad=false -Werror all-warnings -Xptxas -v -I. $(EXTRA) \
+NVCCFLAGS  = -std=c++17 -O3 --threads 0 -fmad=false -Werror all-warnings -Xptxas -v -I. $(EXTRA) \
              $(foreach f,$(HOST_FLAGS),-Xcompiler $(f)) $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCH))$(comma)code=compute_$(lastword $(CUDA_ARCH))
 FLAVOUR   ?= fibers
