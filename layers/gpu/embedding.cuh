@@ -1,5 +1,5 @@
 // gpu/embedding.cuh: ../embedding.cuh. Backward: a thread per (sequence, symbol, channel) goes through the tokens of
-// its sequence; slabs of symbols bound the scratch. add_sequences is the counter as a tree over neighbours: the same sum.
+// its sequence; slabs of symbols bound the scratch. add_sequences is the counter as a tree: the same sum.
 #pragma once
 #include "launch.cuh"
 

@@ -1,5 +1,5 @@
-// gpu/residual.cuh: ../residual.cuh. Elements: a thread each; gradients of the scales: a warp per token and a thread per
-// sequence (rezero), or a thread per (sequence, channel) (layerscale), then the counter.
+// gpu/residual.cuh: ../residual.cuh. Elements: a thread each; gradients of the scales: a warp per token and a thread
+// per sequence (rezero), or a thread per (sequence, channel) (layerscale), then the counter.
 #pragma once
 #include "embedding.cuh"
 
