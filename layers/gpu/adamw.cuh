@@ -1,5 +1,5 @@
-// gpu/adamw.cuh: ../adamw.cuh. The norm: a warp per chunk of 65,536 elements, whose sums the host adds ascending; the
-// update: a thread per element.
+// gpu/adamw.cuh: ../adamw.cuh. The norm: a warp per chunk of 65,536 elements, whose sums the host adds ascending;
+// chunks are few, and blocks of one warp spread them over the multiprocessors. The update: a thread per element.
 #pragma once
 #include "../adamw.cuh"
 #include "launch.cuh"
@@ -27,7 +27,7 @@ struct AdamWFloats {
   float lr, b1, b2, rest1, rest2, eps, decay, c1, c2, scale;
 };
 __global__ void adamw_update_kernel(float *p, const float *g, float *m, float *v, int64_t n, AdamWFloats h) {
-  const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t i = index_of_thread();
   if (i >= n) return;
   const float G = h.scale * g[i], mean = exact::fma(h.b1, m[i], h.rest1 * G),
               square = exact::fma(h.b2, v[i], h.rest2 * (G * G)),
@@ -38,7 +38,7 @@ __global__ void adamw_update_kernel(float *p, const float *g, float *m, float *v
 inline void adamw_update(float *p, const float *g, float *m, float *v, int64_t n, const AdamW &h) {
   const AdamWFloats f{(float)h.lr,  (float)h.beta1, (float)h.beta2,       (float)(1 - h.beta1), (float)(1 - h.beta2),
                       (float)h.eps, (float)h.decay, (float)h.correction1, (float)h.correction2, (float)h.scale};
-  launch(adamw_update_kernel, blocks_of(n, THREADS), dim3(THREADS), 0, context().stream, p, g, m, v, n, f);
+  a_thread_each(adamw_update_kernel, n, p, g, m, v, n, f);
 }
 
 }  // namespace gpu

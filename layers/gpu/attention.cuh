@@ -13,7 +13,7 @@
 namespace gpu {
 namespace attention {
 
-constexpr int TILE = 32, WARPS = THREADS / WARP, ROWS = TILE / WARPS;
+constexpr int TILE = 32, ROWS = TILE / WARPS;
 static_assert(TILE == WARP, "a lane has one row or one column of a tile");
 
 // Rows of 36 floats: 16-byte aligned, and 8 lanes that read four floats each of their own row touch all banks once
@@ -190,7 +190,7 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2)
 
 // ---- backward
 __global__ void dout_dot_out_kernel(float *r, const float *dout, const float *out, Heads h) {
-  const int64_t i = (int64_t)blockIdx.x * WARPS + warp_id();
+  const int64_t i = index_of_warp();
   if (i >= h.number * h.T) return;
   const int64_t at = h.start((int)(i / h.T), h.C) + i % h.T * h.C;
   const float dot = lane_dot(dout + at, out + at, h.HS);
@@ -341,7 +341,7 @@ inline void attention_backward(float *dqkv, const float *dout, const float *out,
   using namespace attention;
   const Heads h(B, T, NH, HS);
   float *const r = scratch<float>(h.number * T);
-  launch(dout_dot_out_kernel, blocks_of(h.number * T, WARPS), dim3(THREADS), 0, context().stream, r, dout, out, h);
+  a_warp_each(dout_dot_out_kernel, h.number * T, r, dout, out, h);
   pick(HS, [&](auto D) {
     const dim3 grid((unsigned)(h.tiles * h.number), (unsigned)divide_up(HS, D * TILE));
     const Backward t{dqkv, dout, m, n, r, qkv};

@@ -8,10 +8,9 @@
 
 namespace gpu {
 
-constexpr int TOKENS = THREADS / WARP;     // of a block, a warp each
 constexpr int SOURCES = WARP / GROUP;      // of a step of phase 1
 constexpr int PER_PARTIAL = WARP / GROUP;  // lanes, in phase 2
-static_assert(MAX_PARTIALS < GROUP && GROUP <= TOKENS, "eight lane sums at a time; a warp for the sums of each read");
+static_assert(MAX_PARTIALS < GROUP && GROUP <= WARPS, "eight lane sums at a time; a warp for the sums of each read");
 
 // What a kernel gets of a MixGroup
 struct GroupView {
@@ -31,11 +30,6 @@ inline GroupView view(const MixGroup<float> &g, bool with_sources) {
   v.w = g.w, v.bias = g.bias, v.dh = g.dh, v.o = g.o, v.z = g.z, v.mx = g.mx, v.l = g.l, v.D = g.D;
   return v;
 }
-template <class... P, class... A> void a_warp_each(void (*kernel)(P...), int64_t tokens, A... args) {
-  launch(kernel, blocks_of(tokens, TOKENS), dim3(THREADS), 0, context().stream, args...);
-}
-__device__ inline int64_t token_of_warp() { return (int64_t)blockIdx.x * TOKENS + warp_id(); }
-__device__ inline float from_lane(float x, int lane) { return __shfl_sync(FULL, x, lane); }
 __device__ inline float larger(float x, float max) { return x > max ? x : max; }  // of +0 and -0 the first stays
 
 // n butterflies at once: lane i gets the sum of v[i / (32/n)]. In each step a lane keeps half of its values and sends
@@ -54,21 +48,21 @@ template <int n> __device__ inline float butterflies(float (&v)[n]) {
 }
 
 __global__ void query_forward_kernel(float *w, const float *q, const float *g, int64_t C) {
-  const int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t c = index_of_thread();
   if (c < C) w[c] = g[c] * q[c];
 }
 inline void query_forward(float *w, const float *q, const float *g, int64_t C) {
-  launch(query_forward_kernel, blocks_of(C, THREADS), dim3(THREADS), 0, context().stream, w, q, g, C);
+  a_thread_each(query_forward_kernel, C, w, q, g, C);
 }
 __global__ void query_backward_kernel(float *dq, float *dg, const float *q, const float *g, int64_t C) {
-  const int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t c = index_of_thread();
   if (c < C) dg[c] = dq[c] * q[c], dq[c] = dq[c] * g[c];
 }
 inline void query_backward(float *dq, float *dg, const float *q, const float *g, int64_t C) {
-  launch(query_backward_kernel, blocks_of(C, THREADS), dim3(THREADS), 0, context().stream, dq, dg, q, g, C);
+  a_thread_each(query_backward_kernel, C, dq, dg, q, g, C);
 }
 __global__ void source_scale_kernel(float *r, const float *s, int64_t N, int64_t C, float key_eps) {
-  const int64_t t = token_of_warp();
+  const int64_t t = index_of_warp();
   if (t >= N) return;
   const float square = lane_dot(s + t * C, s + t * C, C);
   if (lane_id() == 0) r[t] = 1 / exact::sqrt(square / (float)C + key_eps);
@@ -96,7 +90,7 @@ __device__ inline float step_dots(const GroupView &g, const float *a, int64_t ld
 // E = exp(z - mx) and o = chain of fma(E, s, .); every sweep forms E and l again: one exp of a lane for 4 sources
 __global__ void mix_phase1_kernel(GroupView g, int64_t N, int64_t C) {
   constexpr int V = 4;
-  const int64_t t = token_of_warp();
+  const int64_t t = index_of_warp();
   if (t >= N) return;
   const int lane = lane_id(), k = lane % GROUP, i = lane / GROUP;
   float *z = g.z + t * g.n * GROUP + lane, mx = 0, l = 0;
@@ -165,7 +159,7 @@ template <int n = 0, class F> void counted(int count, F body) {
 // partial d; what those behind the last one hold is not looked at
 template <int n, class Rows>
 __global__ void mix_phase2_kernel(float *h, float *saved, GroupView g, int k, Rows partials, int64_t N, int64_t C) {
-  const int64_t t = token_of_warp(), at = t * GROUP + k;
+  const int64_t t = index_of_warp(), at = t * GROUP + k;
   if (t >= N) return;
   const int lane = lane_id(), d = lane / PER_PARTIAL < n ? lane / PER_PARTIAL : 0;
   const float *w = g.w + k * C, *o = g.o + k * g.stride + t * C, mx1 = g.mx[at];
@@ -222,7 +216,7 @@ template <class Rows> __global__ void sequence_sums_kernel(float *dw, float *db,
   for (int64_t from = 0; from < T * n; from += TILE) {
     const int count = T * n - from < TILE ? (int)(T * n - from) : TILE;
     const int64_t t = b * T + from / n, scalars = (b * T * n + from) * reads;
-    for (int j = k; j < count; j += TOKENS) {
+    for (int j = k; j < count; j += WARPS) {
       const unsigned at = (unsigned)(from % n) + (unsigned)j;
       const int i = (int)(at % (unsigned)n);
       if (c < C) row[j][lane] = rows.row(i, t + at / (unsigned)n, c);
@@ -247,7 +241,7 @@ template <class Rows> __global__ void sequence_sums_kernel(float *dw, float *db,
 template <int n, class Rows> __global__ void mix_phase2_backward_kernel(float *const *G, float *be, float *dz,
                                                                         const float *h, const float *saved, GroupView g,
                                                                         int k, Rows partials, int64_t N, int64_t C) {
-  const int64_t t = token_of_warp(), at = t * GROUP + k;
+  const int64_t t = index_of_warp(), at = t * GROUP + k;
   if (t >= N) return;
   const int lane = lane_id(), d = lane / PER_PARTIAL < n ? lane / PER_PARTIAL : 0;
   const float *w = g.w + k * C, *dh = g.dh + k * g.stride + t * C;
@@ -313,7 +307,7 @@ __device__ inline void pair_gradients(const GroupView &g, int64_t step, int firs
   }
 }
 __global__ void mix_phase1_backward_kernel(float *be, float *dz, GroupView g, int64_t N, int64_t C) {
-  const int64_t t = token_of_warp();
+  const int64_t t = index_of_warp();
   if (t >= N) return;
   const int k = lane_id() % GROUP, i = lane_id() / GROUP;
   float mx = 0, inv = 0, D = 0;

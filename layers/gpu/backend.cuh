@@ -35,19 +35,18 @@ __global__ void __launch_bounds__(THREADS) fma_peak_kernel(float *out, int round
   for (int r = 0; r < rounds; r++)
 #pragma unroll
     for (float &x : acc) x = exact::fma(x, 0.999f, 1e-3f);
-  out[(int64_t)blockIdx.x * THREADS + threadIdx.x] =
-      ((acc[0] + acc[1]) + (acc[2] + acc[3])) + ((acc[4] + acc[5]) + (acc[6] + acc[7]));
+  out[index_of_thread()] = ((acc[0] + acc[1]) + (acc[2] + acc[3])) + ((acc[4] + acc[5]) + (acc[6] + acc[7]));
 }
 // FMA operations per second of the whole GPU, times two: 8 independent chains a thread, in one launch that takes about
 // `seconds`
 inline double fma_peak(double seconds) {
   const int64_t blocks = 8 * context().properties.multiProcessorCount;
   float *out = scratch<float>(blocks * THREADS);
-  launch(fma_peak_kernel, dim3(1), dim3(THREADS), 0, context().stream, out, 1);  // loads the code
+  a_thread_each(fma_peak_kernel, THREADS, out, 1);  // loads the code
   context().synchronize();
   for (int64_t rounds = 256;; rounds *= 2) {
     const auto start = std::chrono::steady_clock::now();
-    launch(fma_peak_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, context().stream, out, (int)rounds);
+    a_thread_each(fma_peak_kernel, blocks * THREADS, out, (int)rounds);
     context().synchronize();
     const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (t > seconds / 2 || rounds >= 1 << 24) return (double)(blocks * THREADS * rounds * 8 * 2) / t;

@@ -22,7 +22,7 @@ __device__ inline float softmax_exponentials(float *z, int64_t V, int64_t target
 // count 0: losses alone; otherwise logits become dlogits
 __global__ void crossentropy_kernel(float *losses, float *logits, int64_t ld, const int32_t *targets, int64_t N,
                                     int64_t V, int64_t count) {
-  const int64_t n = (int64_t)blockIdx.x * (blockDim.x / WARP) + warp_id();
+  const int64_t n = index_of_warp();
   if (n >= N) return;
   float *z = logits + n * ld, m, target_logit;
   const int64_t target = targets[n];
@@ -33,13 +33,11 @@ __global__ void crossentropy_kernel(float *losses, float *logits, int64_t ld, co
 }
 inline void crossentropy_forward(float *losses, float *logits, int64_t ld, const int32_t *targets, int64_t N,
                                  int64_t V) {
-  launch(crossentropy_kernel, blocks_of(N, THREADS / WARP), dim3(THREADS), 0, context().stream, losses, logits, ld,
-         targets, N, V, (int64_t)0);
+  a_warp_each(crossentropy_kernel, N, losses, logits, ld, targets, N, V, (int64_t)0);
 }
 inline void crossentropy_backward(float *losses, float *logits, int64_t ld, const int32_t *targets, int64_t N,
                                   int64_t V, int64_t count) {
-  launch(crossentropy_kernel, blocks_of(N, THREADS / WARP), dim3(THREADS), 0, context().stream, losses, logits, ld,
-         targets, N, V, count);
+  a_warp_each(crossentropy_kernel, N, losses, logits, ld, targets, N, V, count);
 }
 
 }  // namespace gpu

@@ -6,14 +6,14 @@
 namespace gpu {
 
 __global__ void normal_fill_kernel(float *p, int64_t n, double std, uint64_t key) {
-  const int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t k = index_of_thread();
   if (2 * k >= n) return;
   const rng::Pair pair = rng::normal_pair(key, (uint64_t)k);
   p[2 * k] = (float)(std * pair.even);
   if (2 * k + 1 < n) p[2 * k + 1] = (float)(std * pair.odd);
 }
 inline void normal_fill(float *p, int64_t n, double std, uint64_t key) {
-  launch(normal_fill_kernel, blocks_of(divide_up(n, 2), THREADS), dim3(THREADS), 0, context().stream, p, n, std, key);
+  a_thread_each(normal_fill_kernel, divide_up(n, 2), p, n, std, key);
 }
 
 }  // namespace gpu

@@ -3,6 +3,8 @@
 // host memory and travel as tables. All work is queued on the one stream of context(), in order.
 //
 //   launch(kernel, grid, block, shared, stream, args...)      the only way a kernel starts; nothing where grid is empty
+//   a_thread_each, a_warp_each(kernel, n, args...)            n threads or warps, in blocks of THREADS; the kernel
+//                           has nothing to do where its index_of_thread() or index_of_warp() is n or more
 //   Buffer<T>(n, what)      zeroed device memory, owned
 //   fill, copy              on the device            upload, download, on_host      between host and device
 //   scratch<T>(n)           memory for one function of a layer, until the next call
@@ -23,7 +25,7 @@
 namespace gpu {
 
 constexpr unsigned FULL = 0xffffffffu;  // all lanes of a warp
-constexpr int WARP = 32, THREADS = 256;
+constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP;
 
 inline void check(cudaError_t e, const char *what) {
   if (e == cudaSuccess) return;
@@ -92,6 +94,16 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, cudaStr
   check(cudaLaunchKernelEx(&config, kernel, (P)args...), "launching a kernel");
 }
 inline dim3 blocks_of(int64_t n, int64_t per_block) { return dim3((unsigned)divide_up(n, per_block)); }
+template <class... P, class... A> void a_thread_each(void (*kernel)(P...), int64_t n, A... args) {
+  launch(kernel, blocks_of(n, THREADS), dim3(THREADS), 0, context().stream, args...);
+}
+template <class... P, class... A> void a_warp_each(void (*kernel)(P...), int64_t n, A... args) {
+  launch(kernel, blocks_of(n, WARPS), dim3(THREADS), 0, context().stream, args...);
+}
+__device__ inline int lane_id() { return (int)(threadIdx.x % WARP); }
+__device__ inline int warp_id() { return (int)(threadIdx.x / WARP); }
+__device__ inline int64_t index_of_thread() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline int64_t index_of_warp() { return (int64_t)blockIdx.x * WARPS + warp_id(); }
 // How many of `rows` are done at a time where each needs `width` floats of scratch, at least one
 inline int64_t slab_rows(int64_t rows, int64_t width, int64_t floats) {
   const int64_t fit = floats / width;
@@ -118,12 +130,10 @@ template <class T> std::vector<T> on_host(const T *from, int64_t n) {
 }
 
 template <class T> __global__ void fill_kernel(T *p, int64_t n, T value) {
-  const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t i = index_of_thread();
   if (i < n) p[i] = value;
 }
-template <class T> void fill(T *p, int64_t n, T value) {
-  launch(fill_kernel<T>, blocks_of(n, THREADS), dim3(THREADS), 0, context().stream, p, n, value);
-}
+template <class T> void fill(T *p, int64_t n, T value) { a_thread_each(fill_kernel<T>, n, p, n, value); }
 
 template <class T> struct Buffer {
   T *data = nullptr;
@@ -164,8 +174,7 @@ template <class T> __device__ inline T warp_max(T x) {  // of finite values
   }
   return x;
 }
-__device__ inline int lane_id() { return (int)(threadIdx.x % WARP); }
-__device__ inline int warp_id() { return (int)(threadIdx.x / WARP); }
+__device__ inline float from_lane(float x, int lane) { return __shfl_sync(FULL, x, lane); }
 __device__ inline float lane_dot(const float *a, const float *b, int64_t n) {
   float sum = 0;
   for (int64_t i = lane_id(); i < n; i += WARP) sum = exact::fma(a[i], b[i], sum);

@@ -2,6 +2,7 @@
 // from the block's updates wherever they are needed, all of them in one go through the updates, a lane a channel.
 #pragma once
 #include "attnres.cuh"
+#include "embedding.cuh"
 #include "../../wav_router.cuh"
 
 namespace gpu {
@@ -47,7 +48,7 @@ namespace gpu {
 // Row d = c_d*P_d, with its r and c. Lanes 4d.. are basis d
 template <int n> __global__ void close_block_kernel(float *const *rows, float *const *r, float *const *c, BlockRows b,
                                                     int64_t N, int64_t C) {
-  const int64_t t = token_of_warp();
+  const int64_t t = index_of_warp();
   if (t >= N) return;
   const int lane = lane_id(), d = lane / PER_PARTIAL < n ? lane / PER_PARTIAL : 0;
   float P[MAX_PARTIALS], scale[MAX_PARTIALS], squares[GROUP] = {}, my_c, my_r;
@@ -75,7 +76,7 @@ inline void close_block(float *const *rows, float *const *r, float *const *c, co
 
 // G_d = c_d*ds_d of the details
 __global__ void close_block_backward_kernel(float *const *G, const float *const *c, int bases, int64_t N, int64_t C) {
-  const int64_t t = token_of_warp();
+  const int64_t t = index_of_warp();
   if (t >= N) return;
   for (int d = 1; d < bases; d++) {
     const float scale = c[d][t];
@@ -89,7 +90,7 @@ inline void close_block_backward(float *const *G, const float *const *c, int bas
 // du = G_0, then fma(coef_dk, G_d, .), d ascending; dots (N), if a detail is learned: lane(G_d.u_k)
 __global__ void block_update_backward_kernel(float *du, float *dots, const float *const *G, const float *coef,
                                              const float *u, int learned, int bases, int64_t m, int64_t N, int64_t C) {
-  const int64_t t = token_of_warp();
+  const int64_t t = index_of_warp();
   if (t >= N) return;
   for (int64_t i = t * C + lane_id(); i < (t + 1) * C; i += WARP) {
     float x = G[0][i];
@@ -100,25 +101,13 @@ __global__ void block_update_backward_kernel(float *du, float *dots, const float
   const float dot = lane_dot(G[learned] + t * C, u + t * C, C);
   if (lane_id() == 0) dots[t] = dot;
 }
-// dcoef (B) goes on over the tokens of its sequence: a warp brings 32 of them and adds one after the other
-__global__ void coefficient_sums_kernel(float *dcoef, const float *dots, int64_t B, int64_t T) {
-  const int64_t b = token_of_warp();
-  if (b >= B) return;
-  float sum = dcoef[b];
-  for (int64_t t = 0; t < T; t += WARP) {
-    const float x = t + lane_id() < T ? dots[b * T + t + lane_id()] : 0;
-    for (int i = 0; i < WARP && t + i < T; i++) sum = sum + from_lane(x, i);
-  }
-  __syncwarp();  // every lane has read dcoef
-  if (lane_id() == 0) dcoef[b] = sum;
-}
 inline void block_update_backward(float *du, float *dcoef, int learned, const float *const *G,
                                   const BlockPartials<float> &b, int k, int64_t B, int64_t T, int64_t C) {
   const int64_t N = B * T;
   float *dots = learned ? scratch<float>(N) : nullptr;
   a_warp_each(block_update_backward_kernel, N, du, dots, table(G, b.bases), b.coef + k, b.u[k], learned, b.bases, b.m,
               N, C);
-  if (learned) a_warp_each(coefficient_sums_kernel, B, dcoef, dots, B, T);
+  if (learned) a_warp_each(sum_tokens_kernel, B, dcoef, dots, true, B, T);
 }
 
 inline void block_read_backward(float *du, float *dcoef, int learned, float *const *G, float *dw, float *db,
