@@ -120,6 +120,29 @@ INLINE void row_dots(oct *to, const float *a, int64_t lda, const float *const *b
   for (int d = 0; d < n; d++) to[d] = reduce8(v[d]);
 }
 
+// dot[d], d < n: lane i = a . row i of b[d]; square[d]: row i of b[d] . itself. Rows are C apart
+INLINE void dots_and_squares(oct *dot, oct *square, const float *a, const float *const *b, int n, int tokens,
+                             int64_t C) {
+  oct v[2][8];
+  for (int d = 0; d < n; d++) {
+    for (int i = 0; i < 8; i++) v[0][i] = v[1][i] = all8(0.f);
+    for (int i = 0; i < tokens; i++) {
+      const float *row = b[d] + i * C;
+      Lanes x, y;
+      int64_t c = 0;
+      for (; c + 32 <= C; c += 32) UNROLL for (int u = 0; u < LV; u++) {
+          const vec r = load(row + c + u * VL);
+          x.x[u] = fma(load(a + c + u * VL), r, x.x[u]), y.x[u] = fma(r, r, y.x[u]);
+        }
+      lane_tail(x, c, C, [&](float sum, int64_t j) { return exact::fma(a[j], row[j], sum); });
+      lane_tail(y, c, C, [&](float sum, int64_t j) { return exact::fma(row[j], row[j], sum); });
+      UNROLL for (int u = 0; u < LV / 2; u++) x.x[u] = x.x[u] + x.x[u + LV / 2], y.x[u] = y.x[u] + y.x[u + LV / 2];
+      v[0][i] = fold(x.x), v[1][i] = fold(y.x);
+    }
+    dot[d] = reduce8(v[0]), square[d] = reduce8(v[1]);
+  }
+}
+
 // ---- columns: body(width, get, put, c) over tiles of W vectors, then single ones
 template <int N> using Int = std::integral_constant<int, N>;
 template <int W, class F> INLINE void over_wide(int64_t n, F body) {
@@ -207,8 +230,9 @@ inline void mix_phase1(const MixGroup<float> &g, int64_t N, int64_t C) {
 
 // ---- phase 2: lanes are 8 tokens. Row d of token i is row[d] + i*C; a reader fills rows, then scales
 struct Tokens {
-  int n, tokens;
+  int n, tokens, rows;                 // partials; tokens; rows: equal partials share one
   const float *row[1 + MAX_PARTIALS];  // and room for one more
+  int of[MAX_PARTIALS];                // the row of a partial
   oct c[MAX_PARTIALS], r[MAX_PARTIALS];
 };
 INLINE oct gather8(const float *p, int64_t stride, int n) {
@@ -230,10 +254,11 @@ struct CpuUpdateReader {
   const UpdatePartials<float> &p;
   int64_t C;
   void rows(Tokens &x, int64_t t) const {
-    x.n = p.n;
-    for (int d = 0; d < p.n; d++) x.row[d] = p.updates[d].s + t * C;
+    x.n = x.rows = p.n;
+    for (int d = 0; d < p.n; d++) x.row[d] = p.updates[d].s + t * C, x.of[d] = d;
   }
-  void scales(Tokens &x, int64_t t) const {
+  void scales(oct *dot, Tokens &x, const float *w, int64_t t) const {
+    row_dots(dot, w, 0, x.row, x.rows, x.tokens, C);
     for (int d = 0; d < p.n; d++) x.c[d] = all8(1.f), x.r[d] = load_some(p.updates[d].r + t, x.tokens);
   }
 };
@@ -252,13 +277,12 @@ template <class Partials> void mix_phase2(float *h, float *saved, const MixGroup
       read.rows(p, t);
       float f[1 + MAX_PARTIALS][8];
       oct mx = gather8(g.mx + t * GROUP + k, GROUP, p.tokens), l = gather8(g.l + t * GROUP + k, GROUP, p.tokens);
-      oct z[MAX_PARTIALS], first = all8(1.f);
+      oct z[MAX_PARTIALS], dot[MAX_PARTIALS], first = all8(1.f);
       if (p.n) {
         const oct mx1 = mx;
-        row_dots(z, g.w + k * C, 0, p.row, p.n, p.tokens, C);
-        read.scales(p, t);
+        read.scales(dot, p, g.w + k * C, t);
         for (int d = 0; d < p.n; d++) {
-          z[d] = fma8(p.c[d] * z[d], p.r[d], all8(g.bias_of(k)[Partials::details ? d : 0]));
+          z[d] = fma8(p.c[d] * dot[p.of[d]], p.r[d], all8(g.bias_of(k)[Partials::details ? d : 0]));
           mx = larger8(z[d], mx);
           float *save = saved + d * 3 * N + t;
           store_some(save, p.tokens, z[d]), store_some(save + N, p.tokens, p.r[d]);
@@ -276,7 +300,7 @@ template <class Partials> void mix_phase2(float *h, float *saved, const MixGroup
             constexpr int n = decltype(count)::value;
             for (int i = 0; i < p.tokens; i++) {
               const float *o = g.o + k * g.stride + (t + i) * C, *row[n + 1];
-              UNROLL for (int d = 0; d < n; d++) row[d] = p.row[d] + i * C;
+              UNROLL for (int d = 0; d < n; d++) row[d] = p.row[p.of[d]] + i * C;
               float *to = h + (t + i) * C;
               vec factor[n + 1];
               UNROLL for (int d = 0; d <= n; d++) factor[d] = splat(f[d][i]);
@@ -307,15 +331,15 @@ template <class Partials> void phase2_backward(float *du, const float *coef, flo
       read.rows(x, t);
       const float *dh = g.dh + k * g.stride + t * C;
       oct y[1 + MAX_PARTIALS];
-      x.row[x.n] = h + t * C;
-      row_dots(y, dh, C, x.row, x.n + 1, x.tokens, C);
-      const oct D = y[x.n];
+      x.row[x.rows] = h + t * C;
+      row_dots(y, dh, C, x.row, x.rows + 1, x.tokens, C);
+      const oct D = y[x.rows];
       scatter8(g.D + t * GROUP + k, GROUP, x.tokens, D);
       const oct mx = gather8(g.mx + t * GROUP + k, GROUP, x.tokens), l = gather8(g.l + t * GROUP + k, GROUP, x.tokens);
       for (int d = 0; d < x.n; d++) {
         const float *save = saved + d * 3 * N + t, bias = g.bias_of(k)[Partials::details ? d : 0];
         const oct z = load_some(save, x.tokens), r = load_some(save + N, x.tokens);
-        const oct c = load_some(save + 2 * N, x.tokens), p = exp8(z - mx) * l, dzd = p * (c * y[d] - D),
+        const oct c = load_some(save + 2 * N, x.tokens), p = exp8(z - mx) * l, dzd = p * (c * y[x.of[d]] - D),
                   be = (dzd * c) * r;
         store8(A[d], p * c), store8(Be[d], be), store8(dz[d], dzd);
         store8(Gm[d], -(((be * (z - all8(bias))) * (c * r)) / all8((float)C)));
@@ -326,21 +350,32 @@ template <class Partials> void phase2_backward(float *du, const float *coef, flo
             for (int i = 0; i < x.tokens && n; i++, dh += C) {
               const float *row[n + 1];
               float *to[n + 1];
-              UNROLL for (int d = 0; d < n; d++) row[d] = x.row[d] + i * C, to[d] = G[d] + (t + i) * C;
-              over(
-                  C, [&](auto get, auto put, int64_t c) __attribute__((always_inline)) {
-                    const vec dhv = get(dh + c), wv = get(w + c);
-                    vec acc = get(sum + c), u = splat(0.f);
-                    UNROLL for (int d = 0; d < n; d++) {
-                      const vec P = get(row[d] + c), be = splat(Be[d][i]);
-                      const vec y = fma(be, wv, fma(splat(A[d][i]), dhv, get(to[d] + c))),
-                                y1 = fma(splat(Gm[d][i]), P, y);
-                      put(to[d] + c, y1);
-                      acc = fma(be, P, acc);
-                      if (Partials::details) u = d == 0 ? y1 : fma(splat(coef[d]), y1, u);
+              UNROLL for (int d = 0; d < n; d++) row[d] = x.row[x.of[d]] + i * C, to[d] = G[d] + (t + i) * C;
+              vec a[n + 1], be[n + 1], gm[n + 1], f[n + 1];
+              UNROLL for (int d = 0; d < n; d++) a[d] = splat(A[d][i]), be[d] = splat(Be[d][i]),
+                                                 gm[d] = splat(Gm[d][i]),
+                                                 f[d] = splat(Partials::details ? coef[d] : 0.f);
+              over_wide<2>(
+                  C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
+                    constexpr int W = decltype(width)::value;
+                    vec acc[W], u[W], wv[W], dhv[W];
+                    UNROLL for (int v = 0; v < W; v++) {
+                      acc[v] = get(sum + c, v), u[v] = splat(0.f);
+                      wv[v] = in_register(get(w + c, v)), dhv[v] = in_register(get(dh + c, v));
                     }
-                    put(sum + c, acc);
-                    if (Partials::details && du) put(du + (t + i) * C + c, u);
+                    UNROLL for (int d = 0; d < n; d++) {
+                      UNROLL for (int v = 0; v < W; v++) {
+                        const vec P = get(row[d] + c, v);
+                        const vec y = fma(gm[d], P, fma(be[d], wv[v], fma(a[d], dhv[v], get(to[d] + c, v))));
+                        put(to[d] + c, v, y);
+                        acc[v] = fma(be[d], P, acc[v]);
+                        if (Partials::details) u[v] = d == 0 ? y : fma(f[d], y, u[v]);
+                      }
+                    }
+                    UNROLL for (int v = 0; v < W; v++) {
+                      put(sum + c, v, acc[v]);
+                      if (Partials::details && du) put(du + (t + i) * C + c, v, u[v]);
+                    }
                   });
             }
           });

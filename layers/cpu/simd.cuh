@@ -5,6 +5,7 @@
 #include "../exact.cuh"
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <utility>
 #if defined __AVX2__ || defined __AVX512F__

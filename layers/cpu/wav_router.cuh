@@ -6,19 +6,20 @@
 
 namespace cpu {
 
-template <int BASES>
-INLINE void sum_updates(float *to, int64_t ld, const BlockPartials<float> &b, int64_t t, int64_t C) {
+template <int BASES> INLINE void sum_updates(float *to, int64_t ld, const BlockPartials<float> &b,
+                                             const float *const *coef, int64_t t, int64_t C) {
   over_wide<(BASES > 3 ? 2 : 4)>(
       C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
         constexpr int W = decltype(width)::value;
         vec acc[BASES][W];
         UNROLL for (int d = 0; d < BASES; d++) UNROLL for (int v = 0; v < W; v++) acc[d][v] = splat(0.f);
         for (int k = 0; k < b.updates; k++) {
-          vec u[W];
-          UNROLL for (int v = 0; v < W; v++) u[v] = get(b.u[k] + t * C + c, v);
-          UNROLL for (int d = 0; d < BASES; d++) {
-            const vec f = splat(b.coef[d * b.m + k]);
-            UNROLL for (int v = 0; v < W; v++) acc[d][v] = fma(f, u[v], acc[d][v]);
+          vec f[BASES];
+          UNROLL for (int d = 0; d < BASES; d++) f[d] = splat(coef[d][k]);
+          const float *const row = b.u[k] + t * C + c;
+          UNROLL for (int v = 0; v < W; v++) {
+            const vec u = in_register(get(row, v));
+            UNROLL for (int d = 0; d < BASES; d++) acc[d][v] = fma(f[d], u, acc[d][v]);
           }
         }
         UNROLL for (int d = 0; d < BASES; d++) UNROLL for (int v = 0; v < W; v++) put(to + d * ld + c, v, acc[d][v]);
@@ -27,34 +28,46 @@ INLINE void sum_updates(float *to, int64_t ld, const BlockPartials<float> &b, in
 struct CpuBlockReader {
   const BlockPartials<float> &b;
   int64_t C;
-  float *sums;  // (bases,8,C)
-  void rows(Tokens &x, int64_t t) const {
-    x.n = b.count();
-    for (int d = 0; d < x.n; d++) x.row[d] = sums + d * 8 * C;
-    if (x.n)
-      counted(b.bases, [&](auto count) {
-        constexpr int n = decltype(count)::value;
-        if constexpr (n > 0)
-          for (int i = 0; i < x.tokens; i++) sum_updates<n>(sums + i * C, 8 * C, b, t + i, C);
-      });
+  float *sums;                      // (count,8,C)
+  int count = 0, of[MAX_PARTIALS];  // bases with the same coefficients so far (split: in the first half) share a row
+  const float *coef[MAX_PARTIALS];  // of each row
+  CpuBlockReader(const BlockPartials<float> &b, int64_t C)
+      : b(b),
+        C(C),
+        sums(scratch<7>(b.bases * 8 * C)) {
+    for (int d = 0; d < b.count(); d++) {
+      const float *f = b.coef + d * b.m;
+      for (of[d] = 0; of[d] < count && memcmp(f, coef[of[d]], (size_t)b.updates * sizeof(float));) of[d]++;
+      if (of[d] == count) coef[count++] = f;
+    }
   }
-  void scales(Tokens &x, int64_t) const {
-    oct rms0 = all8(0.f);
+  void rows(Tokens &x, int64_t t) const {
+    x.n = b.count(), x.rows = count;
+    for (int d = 0; d < x.n; d++) x.of[d] = of[d], x.row[of[d]] = sums + of[d] * 8 * C;
+    counted(count, [&](auto rows) {
+      constexpr int n = decltype(rows)::value;
+      if constexpr (n > 0)
+        for (int i = 0; i < x.tokens; i++) sum_updates<n>(sums + i * C, 8 * C, b, coef, t + i, C);
+    });
+  }
+  // and dot[row] = w . row, unless w is null
+  void scales(oct *dot, Tokens &x, const float *w, int64_t) const {
+    oct rms0 = all8(0.f), ss[MAX_PARTIALS];
+    if (!w)
+      for (int d = 0; d < x.rows; d++) row_dots(&ss[d], x.row[d], C, &x.row[d], 1, x.tokens, C);
+    else
+      dots_and_squares(dot, ss, w, x.row, x.rows, x.tokens, C);
     for (int d = 0; d < x.n; d++) {
-      oct ss;
-      row_dots(&ss, x.row[d], C, &x.row[d], 1, x.tokens, C);
-      const oct rms = sqrt8(ss / all8((float)C));
+      const oct square = ss[of[d]], rms = sqrt8(square / all8((float)C));
       if (d == 0) rms0 = rms;
       const oct ratio = rms0 / (rms + all8((float)b.wav_eps)), rho = all8((float)b.rho);
       x.c[d] = d == 0 ? all8(1.f) : rho < ratio ? rho : ratio;
-      x.r[d] = all8(1.f) / sqrt8(((x.c[d] * x.c[d]) * ss) / all8((float)C) + all8((float)b.key_eps));
+      x.r[d] = all8(1.f) / sqrt8(((x.c[d] * x.c[d]) * square) / all8((float)C) + all8((float)b.key_eps));
     }
   }
 };
 }  // namespace cpu
-inline cpu::CpuBlockReader cpu_reader(const BlockPartials<float> &b, int64_t C) {
-  return {b, C, cpu::scratch<7>(b.bases * 8 * C)};
-}
+inline cpu::CpuBlockReader cpu_reader(const BlockPartials<float> &b, int64_t C) { return {b, C}; }
 namespace cpu {
 
 inline void close_block(float *const *rows, float *const *r, float *const *c, const BlockPartials<float> &b, int64_t N,
@@ -64,11 +77,11 @@ inline void close_block(float *const *rows, float *const *r, float *const *c, co
     for (int64_t t = t0; t < t1; t += 8) {
       Tokens x;
       x.tokens = (int)std::min<int64_t>(8, t1 - t);
-      read.rows(x, t), read.scales(x, t);
+      read.rows(x, t), read.scales(nullptr, x, nullptr, t);
       for (int d = 0; d < x.n; d++) {
         store_some(r[d] + t, x.tokens, x.r[d]), store_some(c[d] + t, x.tokens, x.c[d]);
         for (int i = 0; i < x.tokens; i++) {
-          const float *from = x.row[d] + i * C;
+          const float *from = x.row[x.of[d]] + i * C;
           float *to = rows[d] + (t + i) * C;
           if (d == 0)
             std::copy_n(from, C, to);
