@@ -150,7 +150,7 @@ EMULATES := $(and $(X86),$(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h))
 test-programs: $(TEST_BINARIES) plain cpu $(if $(EMULATES),emulated $(OUT)/emulated_bits $(OUT)/emulated_mixer_bits)
 test test-all:
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
-	@sh test/run.sh $(OUT) $(if $(filter test,$@),essential,all)
+	@sh test/run.sh $(OUT) $(if $(filter test,$@),essential,$(if $(REST),rest,all))
 
 bench: $(OUT)/bench
 	$(OUT)/bench
@@ -168,7 +168,8 @@ help:
 	@echo "make exact      build/train_gpt_exact: CUDA kernels with the same bits; CUDA_ARCH=\"80 90\", else the GPU's, else all"
 	@echo "make emulated   build/train_gpt_emulated: the same kernels executed on the CPU, where there is no GPU; slow"
 	@echo "make demo       about two minutes: make stories, train a small model, sample, plot (where matplotlib is)"
-	@echo "make test       the essential tests, under 5 minutes; make test-all adds compilers, instruction sets, sanitizers"
+	@echo "make test       the essential tests, under 5 minutes; make test-all adds compilers, instruction sets, sanitizers,"
+	@echo "                deliberate faults; REST=1: only what make test leaves out"
 	@echo "make bench      every layer and the whole step as a share of the FMA peak measured in the same run"
 	@echo "make NAME       build/NAME with the options of dev/experiments/NAME.options: $(EXPERIMENTS)"
 	@echo "make readme     writes the option tables of README.md anew from the program's own --help=markdown"

@@ -1,10 +1,11 @@
 #!/bin/sh
-# gpu.sh OUT essential|all: the CUDA kernels without a GPU. The emulator of dev/cuda_on_cpu executes them: every kernel
+# gpu.sh OUT essential|all|rest: the CUDA kernels without a GPU. The emulator of dev/cuda_on_cpu executes them: every kernel
 # against plain<float> (OUT/emulated_bits, OUT/emulated_mixer_bits), whole training by OUT/train_gpt_emulated against
 # OUT/train_gpt_cpu and OUT/train_gpt_plain. `all` adds resume, orders of threads, the flavours asan and checked, the
-# emulator's own test, and what nvcc makes of the source. One line per check, then the sum.
+# emulator's own test, and what nvcc makes of the source (gpu_all.sh); `rest` is these alone. One line per check, then
+# the sum.
 here=$(cd "$(dirname "$0")" && pwd)
-[ $# -eq 2 ] || { echo "usage: test/gpu.sh OUT essential|all" >&2; exit 2; }
+[ $# -eq 2 ] || { echo "usage: test/gpu.sh OUT essential|all|rest" >&2; exit 2; }
 out=$(cd "$1" && pwd) && mode=$2 || exit 2
 root=$(dirname "$here")
 export OMP_WAIT_POLICY=passive
@@ -38,28 +39,7 @@ else
     run emulated sample e --prompt "The " --tokens 12 && cp stdout text_e &&
       run cpu sample c --prompt "The " --tokens 12 && cmp stdout text_e
   }
-  for program in emulated_bits emulated_mixer_bits; do
-    check "$program: 0 bits differ from plain" "
-      EMU_REPORT=$work/$program.report $out/$program emulated >log || { tail -n 20 log; exit 1; }
-      grep -q '^[1-9][0-9]* passed, 0 failed' log"
-  done
-  check "every kernel of layers/gpu was among them, with 3 blocks or more, and never 2 in a dimension" '
-    cat "$root"/layers/gpu/*.cuh | tr "\n" " " | grep -oE "__global__ [^;{(]*(__launch_bounds__\([^)]*\))?[^;{(]*\(" |
-      grep -o "[a-z0-9_]*_kernel" | sort -u >kernels
-    [ $(wc -l <kernels) -gt 40 ] || { cat kernels; exit 1; }
-    for kernel in $(grep -v -e "^fill_kernel" -e "^fma_peak_kernel" kernels); do
-      cat "$work"/emulated_*.report | grep -E "(::| )$kernel(<|$)" | awk -v kernel=$kernel "{
-        split(\$2, d, \",\")
-        for (i = 1; i <= 3; i++) if (d[i] == 2) few = 1
-        if (d[1] > 2) seen = 1
-      } END { if (!seen || few) { print kernel; exit 1 } }" || bad=1
-    done
-    [ -z "$bad" ]'
-  for m in $methods; do check "emulated, cpu and plain, $m: the same file after 5 steps, the same text" "as_cpu $m"; done
-  check "no CUDA device: one line, exit 1, after the plan" '
-    EMU_DEVICES=0 $emulated $tiny --router wav --out d >stdout 2>stderr
-    [ $? -eq 1 ] && [ $(wc -l <stderr) -eq 1 ] && grep -q "no CUDA device.*make cpu" stderr || { cat stderr; exit 1; }
-    EMU_DEVICES=0 run emulated $tiny --router wav --dry-run'
+  [ $mode = rest ] || . "$here/gpu_essential.sh"
   [ $mode = essential ] || . "$here/gpu_all.sh"
 fi
 report

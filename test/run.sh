@@ -1,16 +1,16 @@
 #!/bin/sh
-# run.sh OUT essential|all: every test program OUT/test_*, then whole runs (runs.sh) and the CUDA kernels under the
+# run.sh OUT essential|all|rest: every test program OUT/test_*, then whole runs (runs.sh) and the CUDA kernels under the
 # emulator (gpu.sh); with all, also the larger sizes of test_bits, other compilers and instruction sets (in runs.sh) and
-# deliberate slips (mutations.sh, router_faults.sh).
+# deliberate slips (mutations.sh, router_faults.sh). rest is what essential leaves out of all.
 # Prints what failed and one line for each; everything is in OUT/log. The last line is `N passed, N failed` or
 # `N passed, N failed, N skipped`.
 # Exit code 1 if anything failed or crashed, 2 for wrong arguments.
 here=$(cd "$(dirname "$0")" && pwd)
 out=$1 mode=$2
-if [ $# -ne 2 ] || { [ "$mode" != essential ] && [ "$mode" != all ]; }; then
-  echo "usage: test/run.sh OUT essential|all" >&2
-  exit 2
-fi
+case $#,$mode in
+  2,essential | 2,all | 2,rest) ;;
+  *) echo "usage: test/run.sh OUT essential|all|rest" >&2 && exit 2 ;;
+esac
 [ -d "$out" ] || { echo "run.sh: no folder $out; build first: make test" >&2; exit 2; }
 out=$(cd "$out" && pwd)
 export OMP_WAIT_POLICY=passive  # more threads than cores are part of the tests
@@ -49,13 +49,13 @@ for program in "$out"/test_*; do
   case $program in *.d | *'*') continue ;; esac
   [ -x "$program" ] || continue
   case ${program##*/} in
-    test_bits) one test_bits "$program" "$mode" ;;
-    *) one "${program##*/}" "$program" ;;
+    test_bits) one test_bits "$program" $([ "$mode" = essential ] && echo essential || echo all) ;;
+    *) [ "$mode" = rest ] || one "${program##*/}" "$program" ;;
   esac
 done
 one runs sh "$here/runs.sh" "$out" "$mode"
 one gpu sh "$here/gpu.sh" "$out" "$mode"
-if [ "$mode" = all ]; then
+if [ "$mode" != essential ]; then
   one mutations sh "$here/mutations.sh"
   # a third of the faults; the commit chooses which
   one router_faults sh "$here/router_faults.sh" $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
