@@ -164,10 +164,12 @@ fault "cpu: gamma, r squared in another order" $f 's/reduce8(K) \* (r \* r)/redu
 fault "cpu: lanes that are no reads in gamma" $f 's/(oct)((uoct)(dz \* (z - bias\[s\.detail\])) \& live)/exp8(z - mx) * (z - bias[s.detail])/'
 fault "cpu: dz of the lanes that are no reads" $f 's/dz = (oct)((uoct)(p \* (y - D)) \& live)/dz = exp8(z - mx) * (y - D)/'
 fault "cpu: the first gradient added to what was there" $f 's/source\.fresh ? splat(0\.f) : //'
-fault "cpu: du of the gradients before the read" $f 's/u = d == 0 ? y1 :/u = d == 0 ? y :/'
+fault "cpu: du of the gradients before the read" $f 's/u\[v\] = d == 0 ? y :/u[v] = d == 0 ? fma(a[d], dhv[v], y) :/'
+fault "cpu: squares of a row, product and sum rounded" $f 's/y\.x\[u\] = fma(r, r, y\.x\[u\])/y.x[u] = r * r + y.x[u]/'
 fault "cpu: tokens behind the end stored" $f 's/if (n == 8)$/if (n <= 8)/'
 fault "cpu: lanes 16 apart added last" $f 's/half\[r\]\[u\] + x\[r\]\[u\]/x[r][u] + half[r][(u + 1) % H]/'
 f=layers/cpu/wav_router.cuh
+fault "cpu: bases that differ in the last coefficient share a row" $f 's/(size_t)b\.updates \* sizeof/(size_t)(b.updates - 1) * sizeof/'
 fault "cpu: a sum of the block scaled" $f 's/d == 0 ? all8(1\.f) : rho < ratio/rho < ratio/'
 fault "cpu: the learned coefficients' gradient of another update" $f 's/b\.u\[k\] + t \* C, C);/b.u[0] + t * C, C);/'
 wait
