@@ -7,7 +7,8 @@ done
 check "every kernel of layers/gpu was among them, with 3 blocks or more, and never 2 in a dimension" '
   cat "$root"/layers/gpu/*.cuh | tr "\n" " " | grep -oE "__global__ [^;{(]*(__launch_bounds__\([^)]*\))?[^;{(]*\(" |
     grep -o "[a-z0-9_]*_kernel" | sort -u >kernels
-  [ $(wc -l <kernels) -ge 40 ] || { cat kernels; exit 1; }
+  [ $(wc -l <kernels) -ge 40 ] && [ $(wc -l <kernels) -eq $(cat "$root"/layers/gpu/*.cuh | grep -c __global__) ] ||
+    { cat kernels; exit 1; }
   for kernel in $(grep -v -e "^fill_kernel" -e "^fma_peak_kernel" kernels); do
     cat "$work"/emulated_*.report | grep -E "(::| )$kernel(<|$)" | awk -v kernel=$kernel "{
       split(\$2, d, \",\")

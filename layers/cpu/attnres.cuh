@@ -64,15 +64,15 @@ template <class Vector> INLINE oct fold(const Vector *a) {  // butterfly 8: 16 l
     return load8(x) + load8(x + 8);
   }
 }
+INLINE oct fold(Lanes lanes) {  // butterfly 16, 8
+  UNROLL for (int u = 0; u < LV / 2; u++) lanes.x[u] = lanes.x[u] + lanes.x[u + LV / 2];
+  return fold(lanes.x);
+}
 
 // v[r] = the 32 lanes of a.b[r], folded to 8
 NOINLINE inline void odd_dots(oct *v, const float *a, const float *const *b, int n,
                               int64_t C) {  // C not a multiple of 32
-  for (int r = 0; r < n; r++) {
-    Lanes lanes = dot_lanes(a, b[r], C);
-    for (int u = 0; u < LV / 2; u++) lanes.x[u] = lanes.x[u] + lanes.x[u + LV / 2];  // butterfly 16
-    v[r] = fold(lanes.x);
-  }
+  for (int r = 0; r < n; r++) v[r] = fold(dot_lanes(a, b[r], C));
 }
 template <int R> INLINE void tile_dots(oct *v, const float *a, const float *const *b, int64_t C) {
   constexpr int H = LV / 2;  // half of the lanes at a time: all would not fit in registers
@@ -136,8 +136,7 @@ INLINE void dots_and_squares(oct *dot, oct *square, const float *a, const float 
         }
       lane_tail(x, c, C, [&](float sum, int64_t j) { return exact::fma(a[j], row[j], sum); });
       lane_tail(y, c, C, [&](float sum, int64_t j) { return exact::fma(row[j], row[j], sum); });
-      UNROLL for (int u = 0; u < LV / 2; u++) x.x[u] = x.x[u] + x.x[u + LV / 2], y.x[u] = y.x[u] + y.x[u + LV / 2];
-      v[0][i] = fold(x.x), v[1][i] = fold(y.x);
+      v[0][i] = fold(x), v[1][i] = fold(y);
     }
     dot[d] = reduce8(v[0]), square[d] = reduce8(v[1]);
   }

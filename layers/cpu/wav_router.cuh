@@ -50,13 +50,14 @@ struct CpuBlockReader {
         for (int i = 0; i < x.tokens; i++) sum_updates<n>(sums + i * C, 8 * C, b, coef, t + i, C);
     });
   }
-  // and dot[row] = w . row, unless w is null
+  // and dot[row] = w . row
   void scales(oct *dot, Tokens &x, const float *w, int64_t) const {
-    oct rms0 = all8(0.f), ss[MAX_PARTIALS];
-    if (!w)
-      for (int d = 0; d < x.rows; d++) row_dots(&ss[d], x.row[d], C, &x.row[d], 1, x.tokens, C);
-    else
-      dots_and_squares(dot, ss, w, x.row, x.rows, x.tokens, C);
+    oct ss[MAX_PARTIALS];
+    dots_and_squares(dot, ss, w, x.row, x.rows, x.tokens, C);
+    scales_of(x, ss);
+  }
+  void scales_of(Tokens &x, const oct *ss) const {
+    oct rms0 = all8(0.f);
     for (int d = 0; d < x.n; d++) {
       const oct square = ss[of[d]], rms = sqrt8(square / all8((float)C));
       if (d == 0) rms0 = rms;
@@ -77,7 +78,10 @@ inline void close_block(float *const *rows, float *const *r, float *const *c, co
     for (int64_t t = t0; t < t1; t += 8) {
       Tokens x;
       x.tokens = (int)std::min<int64_t>(8, t1 - t);
-      read.rows(x, t), read.scales(nullptr, x, nullptr, t);
+      oct ss[MAX_PARTIALS];
+      read.rows(x, t);
+      for (int d = 0; d < x.rows; d++) row_dots(&ss[d], x.row[d], C, &x.row[d], 1, x.tokens, C);
+      read.scales_of(x, ss);
       for (int d = 0; d < x.n; d++) {
         store_some(r[d] + t, x.tokens, x.r[d]), store_some(c[d] + t, x.tokens, x.c[d]);
         for (int i = 0; i < x.tokens; i++) {
