@@ -66,7 +66,10 @@ template <class real> void query_forward(real *w, const real *q, const real *g, 
 }
 // dq holds dw, the sum over all tokens; formed once, after the last addition over passes and ranks
 template <class real> void query_backward(real *dq, real *dg, const real *q, const real *g, int64_t C) {
-  for (int64_t c = 0; c < C; c++) dg[c] = dq[c] * q[c], dq[c] = dq[c] * g[c];
+  for (int64_t c = 0; c < C; c++) {
+    dg[c] = dq[c] * q[c];
+    dq[c] = dq[c] * g[c];
+  }
 }
 
 template <class real> void source_scale(real *r, const real *s, int64_t N, int64_t C, double key_eps) {
@@ -80,8 +83,12 @@ template <class real> struct UpdateReader {
   PartialRows<real> operator()(int64_t t) const {
     PartialRows<real> x;
     x.n = p.n;
-    for (int d = 0; d < p.n; d++)
-      x.row[d] = p.updates[d].s + t * C, x.c[d] = 1, x.r[d] = p.updates[d].r[t], x.detail[d] = 0;
+    for (int d = 0; d < p.n; d++) {
+      x.row[d] = p.updates[d].s + t * C;
+      x.c[d] = 1;
+      x.r[d] = p.updates[d].r[t];
+      x.detail[d] = 0;
+    }
     return x;
   }
 };
@@ -101,8 +108,12 @@ template <class real> void mix_phase1(const MixGroup<real> &g, int64_t N, int64_
         z[i * GROUP] = exact::fma(exact::lane_dot(g.w + k * C, s.s + t * C, C), s.r[t], g.bias_of(k)[s.detail]);
         mx = i == 0 || z[i * GROUP] > mx ? z[i * GROUP] : mx;
       }
-      for (int64_t i = 0; i < n; i++) E[i] = exact::exp_neg(z[i * GROUP] - mx), l = l + E[i];
-      g.mx[t * GROUP + k] = mx, g.l[t * GROUP + k] = l;
+      for (int64_t i = 0; i < n; i++) {
+        E[i] = exact::exp_neg(z[i * GROUP] - mx);
+        l = l + E[i];
+      }
+      g.mx[t * GROUP + k] = mx;
+      g.l[t * GROUP + k] = l;
       for (int64_t c = 0; c < C; c++) {
         real acc = 0;
         for (int64_t i = 0; i < n; i++) acc = exact::fma(E[i], g.sources[i].s[t * C + c], acc);
@@ -123,10 +134,18 @@ void mix_phase2(real *h, real *saved, const MixGroup<real> &g, int k, const Part
       z[d] = exact::fma(p.c[d] * exact::lane_dot(g.w + k * C, p.row[d], C), p.r[d], g.bias_of(k)[p.detail[d]]);
       mx = z[d] > mx ? z[d] : mx;
       real *save = saved + d * 3 * N + t;
-      save[0] = z[d], save[N] = p.r[d], save[2 * N] = p.c[d];
+      save[0] = z[d];
+      save[N] = p.r[d];
+      save[2 * N] = p.c[d];
     }
-    if (p.n) first = exact::exp_neg(mx1 - mx), l = first * l;
-    for (int d = 0; d < p.n; d++) E[d] = exact::exp_neg(z[d] - mx), l = l + E[d];
+    if (p.n) {
+      first = exact::exp_neg(mx1 - mx);
+      l = first * l;
+    }
+    for (int d = 0; d < p.n; d++) {
+      E[d] = exact::exp_neg(z[d] - mx);
+      l = l + E[d];
+    }
     l = 1 / l;
     for (int64_t c = 0; c < C; c++) {
       real x = (p.n ? first * l : l) * o[c];
@@ -180,7 +199,8 @@ void mix_phase1_backward(real *dw, real *db, const MixGroup<real> &g, int64_t B,
         const real z = g.z[(t * n + i) * GROUP + k];
         p[k] = exact::exp_neg(z - g.mx[t * GROUP + k]) * g.l[t * GROUP + k];
         const real dz = p[k] * (exact::lane_dot(g.dh + k * g.stride + t * C, s, C) - g.D[t * GROUP + k]);
-        be[k] = dz * r, K[k] = dz * (z - g.bias_of(k)[source.detail]);
+        be[k] = dz * r;
+        K[k] = dz * (z - g.bias_of(k)[source.detail]);
         if (source.detail) {
           real &bias = db[(k * B + t / T) * g.details + source.detail - 1];
           bias = bias + dz;
@@ -208,7 +228,10 @@ template <class real> void mix_direct(real *p, real *h, const real *w, const std
   real largest = 0, sum = 0;
   for (size_t i = 0; i < s.size(); i++) {
     real square = 0, dot = 0;
-    for (int64_t c = 0; c < C; c++) square += scale[i] * s[i][c] * scale[i] * s[i][c], dot += w[c] * scale[i] * s[i][c];
+    for (int64_t c = 0; c < C; c++) {
+      square += scale[i] * s[i][c] * scale[i] * s[i][c];
+      dot += w[c] * scale[i] * s[i][c];
+    }
     p[i] = dot / exact::sqrt(square / (real)C + (real)key_eps) + bias[i];
     largest = i == 0 || p[i] > largest ? p[i] : largest;
   }

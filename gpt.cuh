@@ -23,7 +23,8 @@ template <class real> struct Activations {
   std::vector<real *> rstd;  // M + 1
   real *normed, *hidden, *logits, *losses, *dnormed, *dqkv, *rope;
   void carve(Arena<real> &arena, const Config &c, int64_t N, bool training) {
-    layer.clear(), rstd.clear();
+    layer.clear();
+    rstd.clear();
     for (int64_t j = 0; j <= c.M(); j++) rstd.push_back(arena.take(N));
     for (int64_t l = 0; l < c.L; l++) {
       if (l && !training) {
@@ -31,13 +32,19 @@ template <class real> struct Activations {
         continue;
       }
       Layer x;
-      x.qkv = arena.take(N * 3 * c.C), x.heads = arena.take(N * c.C);
-      x.m = arena.take(N * c.NH), x.n = arena.take(N * c.NH), x.gateup = arena.take(N * 2 * c.H());
+      x.qkv = arena.take(N * 3 * c.C);
+      x.heads = arena.take(N * c.C);
+      x.m = arena.take(N * c.NH);
+      x.n = arena.take(N * c.NH);
+      x.gateup = arena.take(N * 2 * c.H());
       layer.push_back(x);
     }
-    normed = arena.take(N * c.C), hidden = arena.take(N * c.H()), logits = arena.take(N * c.ld_logits()),
+    normed = arena.take(N * c.C);
+    hidden = arena.take(N * c.H());
+    logits = arena.take(N * c.ld_logits());
     losses = arena.take(N);
-    dnormed = training ? arena.take(N * c.C) : nullptr, dqkv = training ? arena.take(N * 3 * c.C) : nullptr;
+    dnormed = training ? arena.take(N * c.C) : nullptr;
+    dqkv = training ? arena.take(N * 3 * c.C) : nullptr;
     rope = arena.take(c.T * c.HS());
   }
 };
@@ -272,7 +279,8 @@ template <class real> struct GPT {
   void update(AdamW h, double router_lr, double decay) {
     const double lr = h.lr;
     for (const Tensor &t : table.rows) {
-      h.decay = t.decay ? decay : 0, h.lr = t.router ? lr * router_lr : lr;
+      h.decay = t.decay ? decay : 0;
+      h.lr = t.router ? lr * router_lr : lr;
       device::adamw_update(params.data + t.offset, grads.data + t.offset, moments.data + t.offset,
                            moments.data + table.floats + t.offset, t.size(), h);
     }
@@ -318,7 +326,8 @@ template <class real> struct Decoder {
     device::rmsnorm_forward(model.a.normed, model.a.rstd[2 * l], h, p.attn_norm, 1, C, c.eps);
     device::matmul_forward(x.qkv, 3 * C, model.a.normed, p.qkv, 1, C, 3 * C);
     device::rope_forward(x.qkv, model.a.rope + t * HS, 1, 1, c.NH, HS);  // row t of the table
-    device::copy(k + t * C, x.qkv + C, C), device::copy(v + t * C, x.qkv + 2 * C, C);
+    device::copy(k + t * C, x.qkv + C, C);
+    device::copy(v + t * C, x.qkv + 2 * C, C);
     device::attention_decode(x.heads, x.qkv, k, v, t, c.NH, HS);
     device::matmul_forward(u, C, x.heads, p.proj, 1, C, C);
   }

@@ -52,7 +52,8 @@ inline void add_router_rows(TensorTable &t, const Config &c) {
     if (c.router == "layerscale") vector(format("router.%d.l", (int)j), c.C, c.layerscale_init);
   }
   auto read = [&](const std::string &name, bool details) {
-    vector(name + ".q", c.C, 0), vector(name + ".g", c.C, 1);
+    vector(name + ".q", c.C, 0);
+    vector(name + ".g", c.C, 1);
     if (details && c.D() && !c.fixed_beta) vector(name + ".beta", c.D(), c.beta);
   };
   for (int64_t j = 1; j < c.M() && c.mixes(); j++) read(format("router.%d", (int)j), true);
@@ -98,7 +99,8 @@ template <class real> struct Weights {
       for (real **p : {&x.attn_norm, &x.qkv, &x.proj, &x.mlp_norm, &x.gateup, &x.down}) *p = next();
       layer.push_back(x);
     }
-    final_norm = next(), head = next();
+    final_norm = next();
+    head = next();
     while (i < t.rows.size()) router.push_back(next());
   }
 };
@@ -153,11 +155,13 @@ template <class real> struct StreamRouter : Router<real> {
              : c.router == "layerscale" ? layerscale
                                         : prenorm) {}
   void carve(Arena<real> &arena, int64_t N, bool training) override {
-    x.clear(), u.clear();
+    x.clear();
+    u.clear();
     for (int64_t j = 0; j <= c.M(); j++) x.push_back(arena.take(N * c.C));
     for (int64_t j = 0; j < c.M(); j++) u.push_back(j && kind == prenorm ? u[0] : arena.take(N * c.C));
     if (!training) return;
-    dx = arena.take(N * c.C), dh = arena.take(N * c.C);
+    dx = arena.take(N * c.C);
+    dh = arena.take(N * c.C);
     du = kind == prenorm ? dx : arena.take(N * c.C);
   }
   real *embedding() override { return x[0]; }
@@ -236,7 +240,8 @@ template <class real> struct MixRouter : Router<real> {
     }
     if (!c.delta()) {
       groups.emplace_back();
-      groups.back().K = 1, groups.back().details = c.D();
+      groups.back().K = 1;
+      groups.back().details = c.D();
       const bool beta = c.D() && !c.fixed_beta && c.final_all;
       reads.push_back({(int64_t)groups.size() - 1, 0, c.blocks(), 0, row, beta});
       row += beta ? 3 : 2;
@@ -262,7 +267,8 @@ template <class real> struct MixRouter : Router<real> {
       ds.push_back(training ? arena.take(N * C) : nullptr);
       return ds.back();
     };
-    e = arena.take(N * C), r_e = arena.take(N);
+    e = arena.take(N * C);
+    r_e = arena.take(N);
     sources.push_back({e, r_e, gradient(), 0});
     for (int64_t j = 0; j < M; j++) {
       u.push_back(arena.take(N * C));
@@ -276,21 +282,31 @@ template <class real> struct MixRouter : Router<real> {
       y.push_back(j == 0 || !c.delta() ? h[j] : arena.take(N * C));
       saved.push_back(arena.take(N * partials(j) * 3));
     }
-    x = c.delta() ? arena.take(N * C) : nullptr, scratch = arena.take(GROUP * stride(N)), D = arena.take(GROUP * N);
+    x = c.delta() ? arena.take(N * C) : nullptr;
+    scratch = arena.take(GROUP * stride(N));
+    D = arena.take(GROUP * N);
     std::vector<bool> seen(sources.size());
     for (size_t g = groups.size(); g-- > 0;) carve_group(groups[g], first_read(g), arena, N, seen);
     zeroed.clear();
     for (size_t i = 0; i < sources.size(); i++)
       if (!seen[i]) zeroed.push_back(sources[i].ds);
     if (!training) return;
-    dx = c.delta() ? arena.take(N * C) : nullptr, du = arena.take(N * C);
-    dw = arena.take(GROUP * B * C), db = arena.take(GROUP * B * c.D()), dcoef = arena.take(B);
+    dx = c.delta() ? arena.take(N * C) : nullptr;
+    du = arena.take(N * C);
+    dw = arena.take(GROUP * B * C);
+    db = arena.take(GROUP * B * c.D());
+    dcoef = arena.take(B);
   }
   template <class F> void carve_block(Block &b, Arena<real> &arena, int64_t N, F gradient) {
-    b.rows.clear(), b.r.clear(), b.c.clear(), b.ds.clear();
+    b.rows.clear();
+    b.r.clear();
+    b.c.clear();
+    b.ds.clear();
     b.coef = arena.take(bases * b.length);
     for (int d = 0; d < bases; d++) {
-      b.rows.push_back(arena.take(N * c.C)), b.r.push_back(arena.take(N)), b.c.push_back(arena.take(N));
+      b.rows.push_back(arena.take(N * c.C));
+      b.r.push_back(arena.take(N));
+      b.c.push_back(arena.take(N));
       b.ds.push_back(gradient());
       sources.push_back({b.rows[d], b.r[d], b.ds[d], d});
     }
@@ -301,11 +317,17 @@ template <class real> struct MixRouter : Router<real> {
     for (size_t i = 0; i < sources.size(); i++) {
       if (!visible(j, sources[i], i)) continue;
       g.sources.push_back(sources[i]);
-      g.sources.back().fresh = !seen[i], seen[i] = true;
+      g.sources.back().fresh = !seen[i];
+      seen[i] = true;
     }
-    g.z = arena.take(N * (int64_t)g.sources.size() * GROUP), g.mx = arena.take(GROUP * N), g.l = arena.take(GROUP * N);
-    g.w = arena.take(GROUP * c.C), g.bias = arena.take(GROUP * (1 + c.D()));
-    g.stride = stride(N), g.o = g.dh = scratch, g.D = D;
+    g.z = arena.take(N * (int64_t)g.sources.size() * GROUP);
+    g.mx = arena.take(GROUP * N);
+    g.l = arena.take(GROUP * N);
+    g.w = arena.take(GROUP * c.C);
+    g.bias = arena.take(GROUP * (1 + c.D()));
+    g.stride = stride(N);
+    g.o = g.dh = scratch;
+    g.D = D;
   }
   int64_t stride(int64_t N) const { return N * c.C + STAGGER / (int64_t)sizeof(real); }
   int64_t first_read(size_t group) const {
@@ -326,7 +348,8 @@ template <class real> struct MixRouter : Router<real> {
       if (j > 0)
         device::query_forward(const_cast<real *>(g.w) + reads[j].lane * c.C, w.router[reads[j].row],
                               w.router[reads[j].row + 1], c.C);
-      device::fill(bias, 1, (real)0), device::fill(bias + 1, c.D(), (real)c.beta);
+      device::fill(bias, 1, (real)0);
+      device::fill(bias + 1, c.D(), (real)c.beta);
       if (reads[j].beta) device::copy(bias + 1, w.router[reads[j].row + 2], c.D());
     }
     for (size_t b = 0; b < blocks.size(); b++)

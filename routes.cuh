@@ -79,7 +79,8 @@ struct Routes {
   }
   // The gradients the model holds, after gradients() of a whole batch
   template <class real> void add_gradients(GPT<real> &model) {
-    gradient.resize(model.c.M()), gradient_calls++;
+    gradient.resize(model.c.M());
+    gradient_calls++;
     model.gradient_norm();
     for (int64_t j = 0; j < model.c.M(); j++) {
       const double *squares = &model.squares[2 + j / 2 * 6 + j % 2 * 3];  // the table: embed; norm, two matrices; ...
@@ -115,13 +116,15 @@ struct Routes {
     Members m = {{"router", c.router}, {"layers", c.L}, {"channels", c.C}, {"tokens", tokens}};
     if (!reads.empty()) {
       if (!c.full()) m.emplace_back("block", c.block);
-      m.emplace_back("details", texts(c.details)), m.emplace_back("summary", object(summary()));
+      m.emplace_back("details", texts(c.details));
+      m.emplace_back("summary", object(summary()));
       std::vector<Literal> items;
       for (const Read &r : reads) items.push_back(Literal::raw("\n    " + read_json(r)));
       m.emplace_back("reads", array(items));
       if (c.D()) m.emplace_back("coefficients", array(coefficients));
     }
-    m.emplace_back("rms", roots(inputs)), m.emplace_back("update_rms", roots(updates));
+    m.emplace_back("rms", roots(inputs));
+    m.emplace_back("update_rms", roots(updates));
     if (c.delta()) m.emplace_back("mix_rms", roots(mixes));
     if (!scale.empty()) m.emplace_back("scale", numbers(scale));
     std::vector<double> norms;
@@ -133,7 +136,8 @@ struct Routes {
   Members short_members() const {
     Members m;
     if (!reads.empty()) m = summary();
-    m.emplace_back("rms_first", (float)rms(inputs.front())), m.emplace_back("rms_last", (float)rms(inputs.back()));
+    m.emplace_back("rms_first", (float)rms(inputs.front()));
+    m.emplace_back("rms_last", (float)rms(inputs.back()));
     return m;
   }
   std::string short_json() const { return object(short_members()).text; }
@@ -163,17 +167,22 @@ struct Routes {
   std::string read_json(const Read &r) const {
     const double T = (double)tokens, entropy = mean(r.entropy);
     Members m = {{"read", r.name}, {"sources", texts(r.sources)}, {"kinds", texts(r.kinds)}};
-    m.emplace_back("weights", numbers(r.weight, T)), m.emplace_back("term_rms", numbers(r.term, T));
-    m.emplace_back("entropy", (float)entropy), m.emplace_back("effective_sources", (float)exact::exp(entropy));
+    m.emplace_back("weights", numbers(r.weight, T));
+    m.emplace_back("term_rms", numbers(r.term, T));
+    m.emplace_back("entropy", (float)entropy);
+    m.emplace_back("effective_sources", (float)exact::exp(entropy));
     m.emplace_back("effective_distance", (float)effective_distance(r));
-    m.emplace_back("details_share", (float)details_share(r)), m.emplace_back("query_norm", (float)r.query_norm);
+    m.emplace_back("details_share", (float)details_share(r));
+    m.emplace_back("query_norm", (float)r.query_norm);
     if (!r.beta.empty()) m.emplace_back("beta", numbers(r.beta));
     return runtime::json::object(m);
   }
 
   template <class real> void begin(const GPT<real> &model, const MixRouter<real> *mix) {
     c = model.c;
-    inputs.assign(c.M() + 1, 0), updates.assign(c.M(), 0), mixes.assign(c.delta() ? c.M() : 0, 0);
+    inputs.assign(c.M() + 1, 0);
+    updates.assign(c.M(), 0);
+    mixes.assign(c.delta() ? c.M() : 0, 0);
     for (int64_t j = 0; mix && j < (int64_t)mix->reads.size(); j++) plan_read(*mix, j);
   }
   // The sources of a read, in the order of its weights: those of phase 1, then the partials
@@ -181,7 +190,9 @@ struct Routes {
     Read r;
     r.name = j == mix.final_read() ? "final" : format("%d", (int)j);
     auto source = [&](const std::string &name, const std::string &kind, double place) {
-      r.sources.push_back(name), r.kinds.push_back(kind), r.distance.push_back((double)j - place);
+      r.sources.push_back(name);
+      r.kinds.push_back(kind);
+      r.distance.push_back((double)j - place);
       if (!std::count(kinds.begin(), kinds.end(), kind)) kinds.push_back(kind);
     };
     for (size_t i = 0; i < mix.sources.size(); i++) {
@@ -201,7 +212,8 @@ struct Routes {
       else
         source(d ? "P" + c.details[d - 1] : "PC", d ? "partial detail" : "partial", (double)(first + j - 1) / 2);
     }
-    r.weight.assign(r.sources.size(), 0), r.term.assign(r.sources.size(), 0);
+    r.weight.assign(r.sources.size(), 0);
+    r.term.assign(r.sources.size(), 0);
     reads.push_back(r);
   }
   template <class real> void add_squares(double &sum, const real *x, int64_t N) const {
@@ -219,8 +231,10 @@ struct Routes {
       double sum = 0, scores = 0;
       auto take = [&](int64_t i, real z, real inverse_rms) {
         const double p = j ? (double)exact::exp_neg(z - mx) * (double)inv : 1;
-        r.weight[i] += p, r.term[i] += p / (double)inverse_rms;
-        sum += p, scores += j ? p * (double)(z - mx) : 0;
+        r.weight[i] += p;
+        r.term[i] += p / (double)inverse_rms;
+        sum += p;
+        scores += j ? p * (double)(z - mx) : 0;
       };
       for (int64_t i = 0; i < n; i++) take(i, z[(t * n + i) * GROUP + k], scales[i][t]);
       for (int64_t d = 0; d < partials; d++) take(n + d, saved[d * 3 * N + t], saved[(d * 3 + 1) * N + t]);
@@ -228,7 +242,8 @@ struct Routes {
     }
   }
   template <class real> void observe_parameters(const GPT<real> &model, const MixRouter<real> *mix) {
-    scale.clear(), coefficients.clear();
+    scale.clear();
+    coefficients.clear();
     for (int64_t j = 0; j < c.M() && !mix && c.router != "prenorm"; j++) {
       const int64_t n = c.router == "rezero" ? 1 : c.C;
       const auto row = device::on_host(model.w.router[j], n);
@@ -256,5 +271,6 @@ struct Routes {
 template <class real>
 Routes measure_routes(GPT<real> &model, const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T) {
   Routes routes;
-  return routes.add(model, inputs, targets, B, T), routes;
+  routes.add(model, inputs, targets, B, T);
+  return routes;
 }

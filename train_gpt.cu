@@ -31,7 +31,8 @@ static int report(const std::vector<std::string> &errors) {
 
 // Defaults that mean "choose" become what they come to, so that checkpoints hold values
 static void resolve(Options &o) {
-  o.min_lr = runtime::effective_min_lr(o), o.warmup = runtime::effective_warmup(o);
+  o.min_lr = runtime::effective_min_lr(o);
+  o.warmup = runtime::effective_warmup(o);
   if (o.router == "layerscale") o.layerscale_init = runtime::effective_layerscale_init(o);
   std::string details;
   for (const std::string &d : runtime::effective_details(o)) details += (details.empty() ? "" : ",") + d;
@@ -40,10 +41,23 @@ static void resolve(Options &o) {
 
 static Config config_of(const Options &o, int vocabulary) {
   Config c;
-  c.router = o.router, c.L = o.layers, c.C = o.channels, c.NH = o.heads, c.T = o.context, c.V = vocabulary;
-  c.eps = o.eps, c.layerscale_init = o.layerscale_init;
-  c.block = o.block, c.details = runtime::effective_details(o), c.rho = o.rho, c.beta = o.beta, c.wav_eps = o.wav_eps;
-  c.key_eps = o.key_eps, c.fixed_beta = o.fixed_beta, c.final_all = o.final_read == "all", c.seed = (uint64_t)o.seed;
+  c.router = o.router;
+  c.L = o.layers;
+  c.C = o.channels;
+  c.NH = o.heads;
+  c.T = o.context;
+  c.V = vocabulary;
+  c.eps = o.eps;
+  c.layerscale_init = o.layerscale_init;
+  c.block = o.block;
+  c.details = runtime::effective_details(o);
+  c.rho = o.rho;
+  c.beta = o.beta;
+  c.wav_eps = o.wav_eps;
+  c.key_eps = o.key_eps;
+  c.fixed_beta = o.fixed_beta;
+  c.final_all = o.final_read == "all";
+  c.seed = (uint64_t)o.seed;
   return c;
 }
 
@@ -60,7 +74,11 @@ static void data_options_of_run(Options &o, const std::set<std::string> &given, 
 
 static data::Corpus open_data(const Options &o, const data::Tokenizer *fixed) {
   data::CorpusOptions d;
-  d.data = o.data, d.val = o.val, d.split = o.split, d.skip_unknown = o.skip_unknown, d.fixed = fixed;
+  d.data = o.data;
+  d.val = o.val;
+  d.split = o.split;
+  d.skip_unknown = o.skip_unknown;
+  d.fixed = fixed;
   return data::open_corpus(d);
 }
 static std::string hex(uint64_t x) { return format("%016llx", (unsigned long long)x); }
@@ -110,7 +128,9 @@ static Evaluation evaluate(GPT<float> &model, const data::EvalWindows &windows, 
   }
   Evaluation e;
   const double sum = losses.finish(), bytes = (double)windows.decoded_bytes(tokenizer);
-  e.predictions = windows.predictions, e.loss = sum / (double)e.predictions, e.perplexity = exact::exp(e.loss);
+  e.predictions = windows.predictions;
+  e.loss = sum / (double)e.predictions;
+  e.perplexity = exact::exp(e.loss);
   if (bytes > 0) e.bits_per_character = sum / exact::log(2.) / bytes;
   return e;
 }
@@ -153,9 +173,10 @@ static std::string sample(GPT<float> &model, const data::Tokenizer &tokenizer, c
   std::string out = o.prompt;
   size_t fed = 0;
   while (text.size() < prompt + (size_t)o.tokens) {
-    if (decoder.full())
-      decoder.t = 0,
-      fed = text.size() - (size_t)std::max<int64_t>(1, model.c.T / 2);  // a new window over the last half
+    if (decoder.full()) {
+      decoder.t = 0;
+      fed = text.size() - (size_t)std::max<int64_t>(1, model.c.T / 2);
+    }  // a new window over the last half
     if (fed == 0 && text.size() > (size_t)model.c.T) fed = text.size() - (size_t)model.c.T;
     while (fed < text.size()) logits = decoder.step(text[fed++]);
     const auto z = device::on_host(logits, model.c.V);
@@ -189,7 +210,9 @@ static Training prepare(const Parsed &parsed) {
     const runtime::CheckpointInfo info = runtime::read_info(file, t.o);
     resolve(t.o);
     std::vector<std::string> errors = runtime::science_differences(t.o, info.options, &parsed.given);
-    t.o = info.options, t.first_step = info.step, fingerprint = info.fingerprint;
+    t.o = info.options;
+    t.first_step = info.step;
+    fingerprint = info.fingerprint;
     for (const std::string &e : runtime::contradictions(t.o, "train", parsed.given)) errors.push_back(e);
     if (const int code = report(errors)) exit(code);
     fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(info.tokenizer));
@@ -243,12 +266,19 @@ static void write_facts(runtime::RunLog &log, const Training &t, const GPT<float
         json::object({{"name", row.name}, {"rows", row.rows}, {"columns", row.cols}, {"decay", row.decay}})));
   log.fact("options", json::Literal::raw(runtime::effective_json(t.o)));
   log.fact("built_in_options", WAV_OPTIONS);
-  log.fact("build", device::BUILD), log.fact("simd", device::simd_name()), log.fact("compiler", __VERSION__);
-  log.fact("commit", WAV_COMMIT), log.fact("threads", t.threads), log.fact("float_order", exact::FLOAT_ORDER);
-  log.fact("data", t.corpus.description), log.fact("data_fingerprint", hex(t.corpus.fingerprint));
-  log.fact("parameters", model.table.parameters), log.fact("planned_bytes", plan.total());
+  log.fact("build", device::BUILD);
+  log.fact("simd", device::simd_name());
+  log.fact("compiler", __VERSION__);
+  log.fact("commit", WAV_COMMIT);
+  log.fact("threads", t.threads);
+  log.fact("float_order", exact::FLOAT_ORDER);
+  log.fact("data", t.corpus.description);
+  log.fact("data_fingerprint", hex(t.corpus.fingerprint));
+  log.fact("parameters", model.table.parameters);
+  log.fact("planned_bytes", plan.total());
   log.fact("flops_per_token", t.config.flops_per_token(t.config.T));
-  log.fact("first_step", t.first_step), log.fact("tensors", json::Literal::raw(json::array(tensors)));
+  log.fact("first_step", t.first_step);
+  log.fact("tensors", json::Literal::raw(json::array(tensors)));
 }
 
 struct Loop {
@@ -280,8 +310,15 @@ struct Loop {
                {"whole", whole}});
     progress.line(format("validation after step %lld: %s", (long long)step, e.text().c_str()));
     if (windows.predictions >= t.config.T) observe_routes(step, windows);
-    if (e.loss < best) best = e.loss, log.fact("best_validation_loss", best), log.fact("best_validation_step", step);
-    if (whole) log.fact("final_validation_loss", e.loss), log.fact("final_bits_per_character", e.bits_per_character);
+    if (e.loss < best) {
+      best = e.loss;
+      log.fact("best_validation_loss", best);
+      log.fact("best_validation_step", step);
+    }
+    if (whole) {
+      log.fact("final_validation_loss", e.loss);
+      log.fact("final_bits_per_character", e.bits_per_character);
+    }
   }
   // The short form of the routing, of one pass without gradients
   void observe_routes(int64_t step, const data::EvalWindows &windows) {
@@ -297,7 +334,8 @@ struct Loop {
     const int64_t T = t.config.T, count = o.batch * T;
     windows.batch(inputs.data(), targets.data(), (uint64_t)step * (uint64_t)o.batch, o.batch);
     runtime::StepInfo info;
-    info.step = step + 1, info.lr = runtime::learning_rate(schedule, step);
+    info.step = step + 1;
+    info.lr = runtime::learning_rate(schedule, step);
     info.loss = model.gradients(inputs.data(), targets.data(), o.batch, T, count) / (double)count;
     model.finish_gradients();
     info.norm = model.gradient_norm();
@@ -307,8 +345,12 @@ struct Loop {
           "step %lld: %s is not finite (loss %g); the last checkpoint in %s is good; try a smaller --lr or --clip",
           (long long)step + 1, bad ? ("the gradient of " + bad->name).c_str() : "the loss", info.loss, o.out.c_str()));
     AdamW h;
-    h.lr = info.lr, h.beta1 = o.beta1, h.beta2 = o.beta2, h.eps = o.adam_eps, h.decay = 0;
-    h.correction1 = runtime::bias_correction(o.beta1, step + 1),
+    h.lr = info.lr;
+    h.beta1 = o.beta1;
+    h.beta2 = o.beta2;
+    h.eps = o.adam_eps;
+    h.decay = 0;
+    h.correction1 = runtime::bias_correction(o.beta1, step + 1);
     h.correction2 = runtime::bias_correction(o.beta2, step + 1);
     h.scale = o.clip > 0 && info.norm > o.clip ? o.clip / info.norm : 1;
     model.update(h, o.router_lr, o.weight_decay);
@@ -332,7 +374,7 @@ static const char *run(Loop &loop, double peak) {
     const double before = runtime::seconds_now();
     runtime::StepInfo info = loop.step(step, windows, inputs, targets);
     const double now = runtime::seconds_now(), done = (double)(step + 1);
-    info.tokens_per_second = (double)(o.batch * T) / (now - before),
+    info.tokens_per_second = (double)(o.batch * T) / (now - before);
     info.fma_share = info.tokens_per_second * flops / peak;
     loop.log.event(
         "step", step + 1,
@@ -383,8 +425,10 @@ static int train(const Parsed &parsed) {
   if (const json::Value *best = before.find("best_validation_loss"))
     if (const json::Value *at = before.find("best_validation_step")) {
       int64_t step = 0;
-      if (at->to(step) && step <= t.first_step && best->to(loop.best))
-        log.fact("best_validation_loss", loop.best), log.fact("best_validation_step", step);
+      if (at->to(step) && step <= t.first_step && best->to(loop.best)) {
+        log.fact("best_validation_loss", loop.best);
+        log.fact("best_validation_step", step);
+      }
     }
   write_facts(log, t, model, plan);
   log.status("running");
@@ -476,7 +520,8 @@ static int show_command(const Parsed &parsed) {
     double sum = 0, largest = 0;
     for (int64_t i = 0; i < n && t.dtype == "F32"; i++) {
       const double x = ((const float *)t.data)[i];
-      sum += x * x, largest = std::max(largest, std::fabs(x));
+      sum += x * x;
+      largest = std::max(largest, std::fabs(x));
     }
     const bool moment = t.name.compare(0, 5, "adam.") == 0;
     if (!moment) parameters += n;

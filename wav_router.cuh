@@ -43,7 +43,8 @@ template <class real> struct BlockReader {
       const real ss = exact::lane_dot(P, P, C);
       ss0 = d == 0 ? ss : ss0;
       const real ratio = exact::sqrt(ss0 / (real)C) / (exact::sqrt(ss / (real)C) + (real)b.wav_eps);
-      x.row[d] = P, x.detail[d] = d;
+      x.row[d] = P;
+      x.detail[d] = d;
       x.c[d] = d == 0 ? (real)1 : (real)b.rho < ratio ? (real)b.rho : ratio;
       x.r[d] = 1 / exact::sqrt(((x.c[d] * x.c[d]) * ss) / (real)C + (real)b.key_eps);
     }
@@ -61,7 +62,8 @@ template <class real> void close_block(real *const *rows, real *const *r, real *
   for (int64_t t = 0; t < N; t++) {
     const PartialRows<real> x = read(t);
     for (int d = 0; d < x.n; d++) {
-      r[d][t] = x.r[d], c[d][t] = x.c[d];
+      r[d][t] = x.r[d];
+      c[d][t] = x.c[d];
       for (int64_t i = 0; i < C; i++) rows[d][t * C + i] = d == 0 ? x.row[d][i] : x.c[d] * x.row[d][i];
     }
   }

@@ -34,9 +34,9 @@
 
 namespace data {
 
-constexpr int32_t SHARD_MAGIC = 20240520;   // llm.c's, GPT-2 tokens in uint16
-constexpr int GPT2_VOCABULARY = 50257;      // what that magic means when no tokenizer.bin says otherwise
-constexpr double DEFAULT_STORIES_MB = 8;    // 1 MB = 1,000,000 bytes
+constexpr int32_t SHARD_MAGIC = 20240520;  // llm.c's, GPT-2 tokens in uint16
+constexpr int GPT2_VOCABULARY = 50257;     // what that magic means when no tokenizer.bin says otherwise
+constexpr double DEFAULT_STORIES_MB = 8;   // 1 MB = 1,000,000 bytes
 constexpr uint64_t STORIES_SEED = 1, STORIES_VAL_SEED = 2;
 
 // ---- bytes: the whole of a file, mapped, or of a string
@@ -60,8 +60,10 @@ using SharedBytes = std::shared_ptr<const Bytes>;
 
 inline SharedBytes bytes_of_string(std::string text, const std::string &path) {
   auto b = std::make_shared<Bytes>();
-  b->memory = std::move(text), b->path = path;
-  b->p = (const unsigned char *)b->memory.data(), b->n = (int64_t)b->memory.size();
+  b->memory = std::move(text);
+  b->path = path;
+  b->p = (const unsigned char *)b->memory.data();
+  b->n = (int64_t)b->memory.size();
   return b;
 }
 
@@ -79,8 +81,12 @@ inline SharedBytes map_file(const std::string &path) {
   if (regular && !filled) throw Error(format("%s: the file is empty", name));
   if (p == MAP_FAILED) throw Error(format("%s: cannot be mapped: %s", name, strerror(error)));
   auto b = std::make_shared<Bytes>();
-  b->path = path, b->p = (const unsigned char *)p, b->n = (int64_t)s.st_size, b->mapped = true;
-  b->device = s.st_dev, b->inode = s.st_ino;
+  b->path = path;
+  b->p = (const unsigned char *)p;
+  b->n = (int64_t)s.st_size;
+  b->mapped = true;
+  b->device = s.st_dev;
+  b->inode = s.st_ino;
   return b;
 }
 
@@ -164,7 +170,8 @@ struct Tokens {
   }
   std::vector<Segment>::const_iterator segment_of(int64_t i) const {  // i in [0, size)
     return std::upper_bound(segments.begin(), segments.end(), i,
-                            [](int64_t i, const Segment &s) { return i < s.first; }) - 1;
+                            [](int64_t i, const Segment &s) { return i < s.first; }) -
+           1;
   }
   [[noreturn]] void refuse(const Segment &s, int64_t i, int token) const {  // token i of a segment
     const Bytes &f = *files[(size_t)s.file];
@@ -179,8 +186,8 @@ struct Tokens {
 
 inline void Tokens::read(int32_t *to, int64_t from, int64_t n) const {
   if (from < 0 || n < 0 || from > size() - n)
-    throw Error(format("tokens %lld to %lld of a stream of %lld", (long long)from, (long long)(from + n),
-                       (long long)size()));
+    throw Error(
+        format("tokens %lld to %lld of a stream of %lld", (long long)from, (long long)(from + n), (long long)size()));
   if (!n) return;
   for (auto s = segment_of(from); n > 0; s++) {
     const int64_t skip = from - s->first, k = std::min(n, s->n - skip);
@@ -200,7 +207,9 @@ inline void Tokens::read(int32_t *to, int64_t from, int64_t n) const {
       const int64_t i = std::find_if(to, to + k, wrong) - to;
       refuse(*s, skip + i, to[i]);
     }
-    to += k, from += k, n -= k;
+    to += k;
+    from += k;
+    n -= k;
   }
 }
 
@@ -244,8 +253,10 @@ inline std::vector<std::string> files_of(const std::string &pattern) {
   }
   std::sort(found.begin(), found.end());
   if (found.empty())
-    throw Error(format("%s: no such file, and as a pattern it matches none; give a text file, .bin shards or "
-                       "stories[:MB]", pattern.c_str()));
+    throw Error(
+        format("%s: no such file, and as a pattern it matches none; give a text file, .bin shards or "
+               "stories[:MB]",
+               pattern.c_str()));
   return found;
 }
 
@@ -274,7 +285,8 @@ inline int64_t shard_tokens(const Bytes &f) {  // checks the header
 inline uint64_t shard_fingerprint(const Bytes &f) {
   constexpr int64_t BLOCKS = 64, SIZE = 4096;
   Hash hash;
-  if (f.n <= BLOCKS * SIZE) hash.add(f.p, f.n);
+  if (f.n <= BLOCKS * SIZE)
+    hash.add(f.p, f.n);
   else
     for (int64_t i = 0; i < BLOCKS; i++) hash.add(f.p + (f.n - SIZE) / (BLOCKS - 1) * i, SIZE);
   return combine(hash.digest(), (uint64_t)f.n);
@@ -298,14 +310,16 @@ inline Source open_source(const std::string &name, uint64_t stories_seed) {
     if (!s.bytes) shard_tokens(*f);
   }
   if (s.bytes && s.files.size() > 1)
-    throw Error(format("%s: matches %zu text files, need one (only .bin shards are joined)", name.c_str(),
-                       s.files.size()));
+    throw Error(
+        format("%s: matches %zu text files, need one (only .bin shards are joined)", name.c_str(), s.files.size()));
   return s;
 }
 
 // ---- split
 
-struct Split { int64_t train, val, test; };  // millionths of a percent, 100,000,000 together
+struct Split {
+  int64_t train, val, test;
+};  // millionths of a percent, 100,000,000 together
 
 // "90/5/5", "99.5/0.5": two or three decimal numbers, at most six places, that add up to 100 exactly
 inline Split parse_split(const std::string &text) {
@@ -320,9 +334,15 @@ inline Split parse_split(const std::string &text) {
     int64_t value = 0;
     int digits = 0, places = -1;
     for (; at < text.size() && text[at] != '/'; at++) {
-      if (text[at] == '.' && places < 0) places = 0;
-      else if (text[at] < '0' || text[at] > '9' || digits > 9 || places == 6) throw bad();
-      else value = value * 10 + text[at] - '0', digits++, places += places >= 0;
+      if (text[at] == '.' && places < 0)
+        places = 0;
+      else if (text[at] < '0' || text[at] > '9' || digits > 9 || places == 6)
+        throw bad();
+      else {
+        value = value * 10 + text[at] - '0';
+        digits++;
+        places += places >= 0;
+      }
     }
     if (!digits) throw bad();
     for (int i = std::max(places, 0); i < 6; i++) value *= 10;
@@ -377,7 +397,8 @@ struct TextPart {  // bytes from .. to-1 of a text, and where they go
 // The stream of a part; unknown bytes are refused, or left out and counted
 inline int64_t text_stream(TextPart &part, const Tokenizer &tokenizer, bool skip_unknown) {
   Tokens &t = *part.stream;
-  t.files = {part.file}, t.vocabulary = tokenizer.vocabulary;
+  t.files = {part.file};
+  t.vocabulary = tokenizer.vocabulary;
   for (size_t b = 0; b < 256; b++) t.table[b] = tokenizer.byte_to_token[b];
   int64_t unknown = 0;
   for (size_t b = 0; b < 256; b++) unknown += t.table[b] < 0 ? part.census.count[b] : 0;
@@ -390,10 +411,13 @@ inline int64_t text_stream(TextPart &part, const Tokenizer &tokenizer, bool skip
   for (int64_t i = part.from; i < part.to; i++) {
     if (t.table[p[i]] >= 0) continue;
     if (!skip_unknown)
-      throw Error(format("%s: %lld bytes of the %s part are not in the vocabulary (%d bytes of the training text), the "
-                         "first %s at offset %lld; --skip-unknown leaves them out", part.file->path.c_str(),
-                         (long long)unknown, part.name, tokenizer.vocabulary, show_byte(p[i]).c_str(), (long long)i));
-    t.append(0, p + begin, i - begin), begin = i + 1;
+      throw Error(
+          format("%s: %lld bytes of the %s part are not in the vocabulary (%d bytes of the training text), the "
+                 "first %s at offset %lld; --skip-unknown leaves them out",
+                 part.file->path.c_str(), (long long)unknown, part.name, tokenizer.vocabulary, show_byte(p[i]).c_str(),
+                 (long long)i));
+    t.append(0, p + begin, i - begin);
+    begin = i + 1;
   }
   t.append(0, p + begin, part.to - begin);
   return unknown;
@@ -405,7 +429,8 @@ inline void open_text(Corpus &c, const CorpusOptions &o, const Source &data, con
   if (o.val.empty()) {
     const Split split = parse_split(o.split);
     const int64_t a = share_of(file->n, split.train), b = share_of(file->n, split.train + split.val);
-    parts = {{"training", file, 0, a, &c.train, {}}, {"validation", file, a, b, &c.val, {}},
+    parts = {{"training", file, 0, a, &c.train, {}},
+             {"validation", file, a, b, &c.val, {}},
              {"test", file, b, file->n, &c.test, {}}};
   } else {
     const SharedBytes &other = val.files[0];
@@ -428,9 +453,10 @@ inline void open_text(Corpus &c, const CorpusOptions &o, const Source &data, con
 
 inline Tokens shard_stream(const Source &source, int vocabulary) {
   Tokens t;
-  t.files = source.files, t.bytes = false, t.vocabulary = vocabulary;
-  for (size_t i = 0; i < t.files.size(); i++)
-    t.append((int)i, t.files[i]->p + HEADER_BYTES, shard_tokens(*t.files[i]));
+  t.files = source.files;
+  t.bytes = false;
+  t.vocabulary = vocabulary;
+  for (size_t i = 0; i < t.files.size(); i++) t.append((int)i, t.files[i]->p + HEADER_BYTES, shard_tokens(*t.files[i]));
   return t;
 }
 
@@ -449,13 +475,16 @@ inline void open_shards(Corpus &c, const CorpusOptions &o, const Source &data, c
   const Tokens all = shard_stream(data, c.tokenizer.vocabulary);
   for (const auto &f : data.files) c.fingerprint = combine(c.fingerprint, shard_fingerprint(*f));
   if (!o.val.empty()) {
-    c.train = all, c.val = shard_stream(val, c.tokenizer.vocabulary);
+    c.train = all;
+    c.val = shard_stream(val, c.tokenizer.vocabulary);
     for (const auto &f : val.files) c.fingerprint = combine(c.fingerprint, shard_fingerprint(*f));
     c.fingerprint = combine(c.fingerprint, (uint64_t)all.size());
   } else {
     const Split split = parse_split(o.split);
     const int64_t a = share_of(all.size(), split.train), b = share_of(all.size(), split.train + split.val);
-    c.train = all.part(0, a), c.val = all.part(a, b), c.test = all.part(b, all.size());
+    c.train = all.part(0, a);
+    c.val = all.part(a, b);
+    c.test = all.part(b, all.size());
     c.fingerprint = combine(combine(c.fingerprint, (uint64_t)a), (uint64_t)b);
   }
 }
@@ -471,8 +500,10 @@ inline void check_sources(const CorpusOptions &o, const Source &data, const Sour
   for (const auto &a : data.files)
     for (const auto &b : val.files)
       if (a->mapped && b->mapped && a->device == b->device && a->inode == b->inode)
-        throw Error(format("%s is in the training data and in the validation data; give different files, or only "
-                           "--data and --split", b->path.c_str()));
+        throw Error(
+            format("%s is in the training data and in the validation data; give different files, or only "
+                   "--data and --split",
+                   b->path.c_str()));
 }
 
 inline Corpus open_corpus(const CorpusOptions &o) {
@@ -510,7 +541,10 @@ struct Windows {
 
   // `what` names the data in the message. Error: fewer than T+1 tokens
   Windows(const Tokens &tokens, int64_t T, Order order, uint64_t seed, const char *what = "training data")
-      : tokens(tokens), T(T), windows(T > 0 ? (tokens.size() - 1) / T : 0), order(order),
+      : tokens(tokens),
+        T(T),
+        windows(T > 0 ? (tokens.size() - 1) / T : 0),
+        order(order),
         key(rng::key_of(seed, "order")) {
     if (T < 1 || tokens.size() < T + 1)
       throw Error(format("%s: %lld tokens, need %lld for one window of %lld; use more data or a smaller --context",
@@ -543,7 +577,9 @@ struct EvalWindows {
 
   // limit: 0 = all, else the predictions wanted, rounded down to whole windows, at least one. Error: under 2 tokens
   EvalWindows(const Tokens &tokens, int64_t T, int64_t limit = 0, const char *what = "validation data")
-      : tokens(tokens), T(T), predictions(tokens.size() - 1) {
+      : tokens(tokens),
+        T(T),
+        predictions(tokens.size() - 1) {
     if (tokens.size() < 2 || T < 1)
       throw Error(format("%s: %lld tokens, need at least 2 to predict one; use more data or another split", what,
                          (long long)tokens.size()));
@@ -561,7 +597,8 @@ struct EvalWindows {
                 int64_t end) const {
     const int64_t size = length(first);
     int64_t n = 0;
-    inputs.resize((size_t)(most * size)), targets.resize((size_t)(most * size));
+    inputs.resize((size_t)(most * size));
+    targets.resize((size_t)(most * size));
     for (; n < most && first + n < end && length(first + n) == size; n++)
       read(&inputs[(size_t)(n * size)], &targets[(size_t)(n * size)], first + n);
     return n;

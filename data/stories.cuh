@@ -28,6 +28,7 @@ inline uint64_t mix(uint64_t x) {  // splitmix64's finalizer, a bijection
 
 // ---- the words
 
+// clang-format off
 struct Thing { const char *noun, *clue, *tool, *mending; };  // what it is guessed by, what mends it
 struct Animal { const char *kind, *sound, *food, *home; };
 struct Place { const char *the, *in; };
@@ -238,12 +239,13 @@ inline const char *ending(uint32_t i) {
     "[The end.|\"What a day!\" said $F.|$N never forgot that $d.]"};
   return text[i % ENDINGS];
 }
+// clang-format on
 
 // ---- the teller
 
 struct Teller {
   std::string out;
-  uint64_t state = 0;      // splitmix64
+  uint64_t state = 0;          // splitmix64
   std::string_view cast[128];  // letter of a template -> value
 
   uint32_t roll(uint32_t n) {  // 0..n-1
@@ -252,7 +254,8 @@ struct Teller {
   }
   // Three different numbers below n
   void roll_three(uint32_t to[3], uint32_t n) {
-    to[0] = roll(n), to[1] = (to[0] + 1 + roll(n - 1)) % n;
+    to[0] = roll(n);
+    to[1] = (to[0] + 1 + roll(n - 1)) % n;
     do to[2] = roll(n);
     while (to[2] == to[0] || to[2] == to[1]);
   }
@@ -269,13 +272,22 @@ struct Teller {
 inline void Teller::draw_people() {
   const uint32_t hero = roll(24), companion = (hero + 1 + roll(23)) % 24, girls = roll(4);
   const bool she = girls & 1, friend_she = girls & 2;
-  set('N', she ? girl(hero) : boy(hero)), set('F', friend_she ? girl(companion) : boy(companion));
-  set('h', she ? "she" : "he"), set('H', she ? "She" : "He"), set('m', she ? "her" : "him");
-  set('s', she ? "her" : "his"), set('k', she ? "girl" : "boy");
-  set('e', friend_she ? "she" : "he"), set('E', friend_she ? "She" : "He");
-  set('o', friend_she ? "her" : "him"), set('r', friend_she ? "her" : "his");
+  set('N', she ? girl(hero) : boy(hero));
+  set('F', friend_she ? girl(companion) : boy(companion));
+  set('h', she ? "she" : "he");
+  set('H', she ? "She" : "He");
+  set('m', she ? "her" : "him");
+  set('s', she ? "her" : "his");
+  set('k', she ? "girl" : "boy");
+  set('e', friend_she ? "she" : "he");
+  set('E', friend_she ? "She" : "He");
+  set('o', friend_she ? "her" : "him");
+  set('r', friend_she ? "her" : "his");
   const Kin &relative = kin(roll(6));
-  set('R', relative.name), set('v', relative.she), set('V', relative.her), set('n', temper(roll(12)));
+  set('R', relative.name);
+  set('v', relative.she);
+  set('V', relative.her);
+  set('n', temper(roll(12)));
 }
 
 // B thing: q clue, t tool, u mending; b another thing; C _ adjectives with articles a A; 1 2 3 animals with sounds
@@ -286,14 +298,22 @@ inline void Teller::draw_world() {
   uint32_t r[3];
   roll_three(r, 24);
   const Thing &first = thing(r[0]);
-  set('B', first.noun), set('q', first.clue), set('t', first.tool), set('u', first.mending), set('b', thing(r[1]).noun);
+  set('B', first.noun);
+  set('q', first.clue);
+  set('t', first.tool);
+  set('u', first.mending);
+  set('b', thing(r[1]).noun);
   roll_three(r, 24);
-  set('C', adjective(r[0])), set('a', article(adjective(r[0])));
-  set('_', adjective(r[1])), set('A', article(adjective(r[1])));
+  set('C', adjective(r[0]));
+  set('a', article(adjective(r[0])));
+  set('_', adjective(r[1]));
+  set('A', article(adjective(r[1])));
   roll_three(r, 18);
   for (int i = 0; i < 3; i++) {
     const Animal &a = animal(r[i]);
-    set((char)('1' + i), a.kind), set((char)('4' + i), a.sound), set((char)('7' + i), a.food);
+    set((char)('1' + i), a.kind);
+    set((char)('4' + i), a.sound);
+    set((char)('7' + i), a.food);
   }
   set('{', animal(r[0]).home);
   roll_three(r, 16);
@@ -302,12 +322,18 @@ inline void Teller::draw_world() {
   roll_three(r, 12);
   for (int i = 0; i < 3; i++) set("xyz"[i], landmark(r[i]));
   roll_three(r, 16);
-  set('L', place(r[0]).in), set('T', place(r[1]).the);
+  set('L', place(r[0]).in);
+  set('T', place(r[1]).the);
   roll_three(r, 16);
   for (int i = 0; i < 3; i++) set("IJK"[i], food(r[i]));
   const uint32_t all = 4 + roll(9), given = 2 + roll(all - 3), today = roll(7);
-  set('c', number(all)), set('g', number(given)), set('l', number(all - given));
-  set('d', day(today)), set('D', day(today + 1)), set('+', day(today + 3)), set('-', day(today + 5));
+  set('c', number(all));
+  set('g', number(given));
+  set('l', number(all - given));
+  set('d', day(today));
+  set('D', day(today + 1));
+  set('+', day(today + 3));
+  set('-', day(today + 5));
 }
 
 inline void Teller::tell(const char *p, const char *end) {
@@ -336,7 +362,8 @@ inline void Teller::tell(const char *p, const char *end) {
 
 inline void Teller::story(uint64_t key, uint64_t number) {
   state = mix(key ^ mix(number));
-  draw_people(), draw_world();
+  draw_people();
+  draw_world();
   tell(opening(roll(OPENINGS)));
   out += ' ';
   tell(plot(roll(PLOTS)));

@@ -37,8 +37,10 @@ inline std::string show_byte(int byte) {
 
 inline std::string to_hex(const std::string &bytes) {
   std::string s;
-  for (const char c : bytes)
-    s += "0123456789abcdef"[(unsigned char)c >> 4], s += "0123456789abcdef"[(unsigned char)c & 15];
+  for (const char c : bytes) {
+    s += "0123456789abcdef"[(unsigned char)c >> 4];
+    s += "0123456789abcdef"[(unsigned char)c & 15];
+  }
   return s;
 }
 
@@ -92,7 +94,8 @@ inline Tokenizer byte_tokenizer(const unsigned char *p, int64_t n) {
 // The tokens kind of which only the size is known
 inline Tokenizer token_tokenizer(int vocabulary) {
   Tokenizer t;
-  t.bytes = false, t.vocabulary = vocabulary;
+  t.bytes = false;
+  t.vocabulary = vocabulary;
   return t;
 }
 
@@ -100,8 +103,10 @@ inline const std::string &Tokenizer::decode(int token) const {
   if (token < 0 || token >= vocabulary)
     throw Error(format("token %d cannot be decoded: the vocabulary is 0..%d", token, vocabulary - 1));
   if (piece.empty())
-    throw Error(format("token %d cannot be decoded: the data came without a tokenizer.bin; put llm.c's tokenizer.bin "
-                       "beside the shards", token));
+    throw Error(
+        format("token %d cannot be decoded: the data came without a tokenizer.bin; put llm.c's tokenizer.bin "
+               "beside the shards",
+               token));
   return piece[(size_t)token];
 }
 
@@ -121,15 +126,17 @@ inline std::vector<int32_t> encode_pieces(const Tokenizer &tokenizer, const std:
     if (!n)
       throw Error(format("byte %s at offset %zu of the text is in no token of the vocabulary (%d tokens)",
                          show_byte((unsigned char)text[at]).c_str(), at, tokenizer.vocabulary));
-    tokens.push_back(found->second), at += n;
+    tokens.push_back(found->second);
+    at += n;
   }
   return tokens;
 }
 
 inline std::vector<int32_t> Tokenizer::encode(const std::string &text) const {
   if (!bytes && piece.empty() && !text.empty())
-    throw Error("text cannot be encoded: the data came without a tokenizer.bin; put llm.c's tokenizer.bin beside the "
-                "shards");
+    throw Error(
+        "text cannot be encoded: the data came without a tokenizer.bin; put llm.c's tokenizer.bin beside the "
+        "shards");
   if (!bytes) return encode_pieces(*this, text);
   std::vector<int32_t> tokens(text.size());
   for (size_t i = 0; i < text.size(); i++)
@@ -197,8 +204,8 @@ inline Tokenizer parse_tokenizer_bin(const std::string &file, const std::string 
     const int64_t n = at < size ? p[at] : 1;
     if (!n) throw Error(format("%s: token %u at offset %lld is empty, need 1 to 255 bytes", name, i, (long long)at));
     if (at + 1 + n > size)
-      throw Error(format("%s: the file ends at %lld bytes inside token %u of %u; fetch it again", name,
-                         (long long)size, i, vocabulary));
+      throw Error(format("%s: the file ends at %lld bytes inside token %u of %u; fetch it again", name, (long long)size,
+                         i, vocabulary));
     t.piece.push_back(file.substr((size_t)at + 1, (size_t)n));
     at += 1 + n;
   }

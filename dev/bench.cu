@@ -78,7 +78,8 @@ struct Model {
   }
   static uint64_t mix(uint64_t x) {  // splitmix64
     x += 0x9E3779B97F4A7C15ull;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull, x = (x ^ x >> 27) * 0x94D049BB133111EBull;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
     return x ^ x >> 31;
   }
   void forward() { gpt.forward(inputs.data(), s.B, s.c.T); }
@@ -234,8 +235,10 @@ static void add_backward(std::vector<Piece> &pieces, Model &m) {
       },
       true);
   if (!c.mixes())
-    add("d router: 3 NC", c.M(), Bound::bytes, 3 * row,
-        [&](int64_t j) { g.router->write_backward(j, m.pass), g.router->read_backward(j, m.pass); });
+    add("d router: 3 NC", c.M(), Bound::bytes, 3 * row, [&](int64_t j) {
+      g.router->write_backward(j, m.pass);
+      g.router->read_backward(j, m.pass);
+    });
   add("d embedding: NC + VC", 1, Bound::bytes, row + 4. * (double)(c.V * C), [&, B, T, C](int64_t) {
     device::embedding_backward(m.pass.grads.embed, g.router->embedding_backward(m.pass), m.inputs.data(), B, T, g.c.V,
                                C, m.pass.carry);
@@ -246,7 +249,9 @@ static void add_backward(std::vector<Piece> &pieces, Model &m) {
 
 static void bench_layers(Bench &bench, Model &m, const Result &step) {
   std::vector<Piece> pieces;
-  add_products(pieces, m), add_forward(pieces, m), add_backward(pieces, m);
+  add_products(pieces, m);
+  add_forward(pieces, m);
+  add_backward(pieces, m);
   printf("  %-30s %6s %9s %8s   rate, share of its ruler (bytes: 4 x the formula)\n", "function", "calls", "ms/step",
          "of step");
   double sum = 0;
@@ -333,7 +338,8 @@ static void gemm_row(Bench &bench, const OpenBlas &blas, const Shape &s, const P
   double peak = bench.peak(0.02);
   for (int64_t r = 0; r < bench.rounds; r++) {
     const double t = alone(bench, ours), peak1 = bench.peak(0.02);
-    us.push_back(t), us_share.push_back(flops / t / ((peak + peak1) / 2));
+    us.push_back(t);
+    us_share.push_back(flops / t / ((peak + peak1) / 2));
     peak = peak1;
     if (!blas.sgemm) continue;
     them.push_back(alone(bench, theirs));
@@ -390,7 +396,8 @@ static void bench_memory(const Arguments &args) {
     const int64_t peak = in_child([&] {
       device::set_threads(args.threads);
       Model m(s);
-      m.step(), m.step();
+      m.step();
+      m.step();
     });
     const int threads = args.threads ? (int)args.threads : device::threads();
     const int64_t planned = GPT<float>::plan(s.c, Sizes{s.B, 1, true}, threads).total();
@@ -433,10 +440,12 @@ static void bench_start(const Arguments &args) {
     });
     in_child([&] { time_start(args, path); });
   } catch (...) {
-    unlink(path.c_str()), rmdir(folder.c_str());
+    unlink(path.c_str());
+    rmdir(folder.c_str());
     throw;
   }
-  unlink(path.c_str()), rmdir(folder.c_str());
+  unlink(path.c_str());
+  rmdir(folder.c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -453,9 +462,15 @@ static bool read_number(const char *text, int64_t &x) {
 static Arguments parse(int argc, char **argv) {
   Arguments args;
   Shape one;
-  one.c.C = 384, one.c.L = 12, one.c.NH = 6, one.c.T = 256, one.c.V = 65;
+  one.c.C = 384;
+  one.c.L = 12;
+  one.c.NH = 6;
+  one.c.T = 256;
+  one.c.V = 65;
   Shape two = one;
-  two.c.C = 128, two.c.L = 48, two.c.NH = 4;
+  two.c.C = 128;
+  two.c.L = 48;
+  two.c.NH = 4;
   bool custom = false, bad = false;
   const std::vector<std::pair<std::string, bool *>> words{
       {"step", &args.step},     {"layers", &args.layers}, {"methods", &args.methods},    {"gemm", &args.gemm},
@@ -470,20 +485,28 @@ static Arguments parse(int argc, char **argv) {
     for (const auto &n : numbers)
       if (argv[i] == n.first) {
         known = i + 1 < argc && read_number(argv[i + 1], *n.second);
-        custom |= &n - &numbers[0] >= 2, i++;
+        custom |= &n - &numbers[0] >= 2;
+        i++;
         break;
       }
-    if (!strcmp(argv[i], "--router") && i + 1 < argc)
-      set_router(one.c, argv[++i]), set_router(two.c, argv[i]), known = true;
+    if (!strcmp(argv[i], "--router") && i + 1 < argc) {
+      set_router(one.c, argv[++i]);
+      set_router(two.c, argv[i]);
+      known = true;
+    }
     if (!known) {
       fprintf(stderr, "bench: %s: not understood, or not a number from 1 to 1000000\n", argv[std::min(i, argc - 1)]);
       bad = true;
     }
   }
-  if (one.c.C % one.c.NH || one.c.HS() % 2)
-    fprintf(stderr, "bench: --channels must be an even multiple of --heads\n"), bad = true;
-  if (!std::count(METHODS.begin(), METHODS.end(), one.c.router))
-    fprintf(stderr, "bench: --router %s: there is no such method\n", one.c.router.c_str()), bad = true;
+  if (one.c.C % one.c.NH || one.c.HS() % 2) {
+    fprintf(stderr, "bench: --channels must be an even multiple of --heads\n");
+    bad = true;
+  }
+  if (!std::count(METHODS.begin(), METHODS.end(), one.c.router)) {
+    fprintf(stderr, "bench: --router %s: there is no such method\n", one.c.router.c_str());
+    bad = true;
+  }
   if (bad) {
     fprintf(stderr,
             "usage: bench [step] [layers] [methods] [gemm] [memory] [start] [--threads N] [--rounds N] [--cpu-time]\n"

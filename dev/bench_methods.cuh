@@ -37,9 +37,15 @@ static void bench_mixer(Bench &bench, Model &m, double step) {
     const double bytes = 4 * (double)(m.s.N() * m.s.c.C) * mixer_rows(router, backward);
     const Result r = bench.measure(0.02, Bound::bytes, bytes, [&] {
       if (backward) router.read_final_backward(p);
-      for (int64_t j = M - 1; j >= 0 && backward; j--) router.write_backward(j, p), router.read_backward(j, p);
+      for (int64_t j = M - 1; j >= 0 && backward; j--) {
+        router.write_backward(j, p);
+        router.read_backward(j, p);
+      }
       if (!backward) router.embedding();
-      for (int64_t j = 0; j < M && !backward; j++) router.read(j, p), router.write(j, p);
+      for (int64_t j = 0; j < M && !backward; j++) {
+        router.read(j, p);
+        router.write(j, p);
+      }
       if (!backward) router.read_final(p);
     });
     printf("    mixer %-9s %8.2f ms, %4.1f %% of the step; %.2f GB, %.1f GB/s, %s%.0f %% of the bandwidth\n",
@@ -57,14 +63,17 @@ static void bench_method(Bench &bench, Model &base, const std::string &name) {
     model.step();
     return bench.time() - start;
   };
-  m.step(), base.step();
+  m.step();
+  base.step();
   Rounds tried{bench.rounds, 0, {}};
   std::vector<double> all, ratio, seconds;
   double before = time(base);
   while (tried.more()) {
     const double t = time(m), after = time(base);
     tried.add(Rounds::near(before, after));
-    all.push_back(2 * t / (before + after)), seconds.push_back(t), before = after;
+    all.push_back(2 * t / (before + after));
+    seconds.push_back(t);
+    before = after;
   }
   for (size_t i = 0; i < all.size(); i++)
     if (tried.counts(i)) ratio.push_back(all[i]);

@@ -68,10 +68,14 @@ struct Bench {
   explicit Bench(const Shape &shape)
       : s(shape),
         others(s.tiny ? 1024 : gpu::context().properties.l2CacheSize, "emptying the cache") {  // 4 times its bytes
-    gpu::check(cudaEventCreate(&from), "an event"), gpu::check(cudaEventCreate(&to), "an event");
+    gpu::check(cudaEventCreate(&from), "an event");
+    gpu::check(cudaEventCreate(&to), "an event");
   }
   Bench(const Bench &) = delete;
-  ~Bench() { cudaEventDestroy(from), cudaEventDestroy(to); }
+  ~Bench() {
+    cudaEventDestroy(from);
+    cudaEventDestroy(to);
+  }
   double time_once(const std::function<void()> &run) {  // seconds
     float ms = 0;
     gpu::fill(others.data, others.n, 0.f);
@@ -163,8 +167,10 @@ static void bench_product(Bench &bench, const char *name, int64_t C, int64_t OC)
 }
 static void bench_products(Bench &bench) {
   const Shape &s = bench.s;
-  bench_product(bench, "qkv", s.C, 3 * s.C), bench_product(bench, "proj", s.C, s.C);
-  bench_product(bench, "gateup", s.C, 2 * s.H()), bench_product(bench, "down", s.H(), s.C);
+  bench_product(bench, "qkv", s.C, 3 * s.C);
+  bench_product(bench, "proj", s.C, s.C);
+  bench_product(bench, "gateup", s.C, 2 * s.H());
+  bench_product(bench, "down", s.H(), s.C);
   bench_product(bench, "head", s.C, s.V);
 }
 
@@ -265,23 +271,37 @@ struct Mixer {
 
   explicit Mixer(const Shape &s) {
     const int64_t N = s.N(), C = s.C;
-    g.K = GROUP, g.details = BASES - 1, g.stride = N * C;
+    g.K = GROUP;
+    g.details = BASES - 1;
+    g.stride = N * C;
     for (int64_t i = 0; i < s.sources; i++)
       g.sources.push_back({m.normal(N * C), m.all(N, 1), m.zeros(N * C), (int)(i % BASES)});
-    g.w = m.normal(GROUP * C, 0.02), g.bias = m.zeros(GROUP * BASES), g.o = m.normal(GROUP * N * C);
-    g.dh = m.normal(GROUP * N * C, 1e-3), g.z = m.zeros(N * s.sources * GROUP), g.mx = m.zeros(N * GROUP);
-    g.l = m.all(N * GROUP, 1), g.D = m.zeros(N * GROUP);
+    g.w = m.normal(GROUP * C, 0.02);
+    g.bias = m.zeros(GROUP * BASES);
+    g.o = m.normal(GROUP * N * C);
+    g.dh = m.normal(GROUP * N * C, 1e-3);
+    g.z = m.zeros(N * s.sources * GROUP);
+    g.mx = m.zeros(N * GROUP);
+    g.l = m.all(N * GROUP, 1);
+    g.D = m.zeros(N * GROUP);
     for (int k = 0; k < LENGTH; k++) {
       du.push_back(m.zeros(N * C));
       updates.push_back({m.normal(N * C), m.all(N, 1), du.back(), 0});
       u.push_back(updates.back().s);
     }
     for (int d = 0; d < BASES; d++) {
-      rows.push_back(m.zeros(N * C)), r.push_back(m.zeros(N)), c.push_back(m.all(N, 1));
+      rows.push_back(m.zeros(N * C));
+      r.push_back(m.zeros(N));
+      c.push_back(m.all(N, 1));
       G.push_back(m.normal(N * C, 1e-3));
     }
-    coef = m.all(BASES * LENGTH, 1), h = m.normal(N * C), saved = m.zeros(N * MAX_PARTIALS * 3), dcoef = m.zeros(s.B);
-    dw = m.zeros(GROUP * s.B * C), db = m.zeros(GROUP * s.B * (BASES - 1)), to = m.zeros(N * C);
+    coef = m.all(BASES * LENGTH, 1);
+    h = m.normal(N * C);
+    saved = m.zeros(N * MAX_PARTIALS * 3);
+    dcoef = m.zeros(s.B);
+    dw = m.zeros(GROUP * s.B * C);
+    db = m.zeros(GROUP * s.B * (BASES - 1));
+    to = m.zeros(N * C);
   }
   BlockPartials<float> block(int count) const { return {count, u.data(), BASES, coef, LENGTH, 2, 1e-6, 1e-12}; }
   UpdatePartials<float> open() const { return {HALF, updates.data()}; }
@@ -342,7 +362,14 @@ static bool usage() {
 static bool parse(int argc, char **argv, Shape &s) {
   for (int i = 1; i < argc; i++)
     if (!strcmp(argv[i], "--tiny")) {
-      s.tiny = true, s.B = 3, s.T = 17, s.C = 36, s.NH = 2, s.V = 41, s.sources = 5, s.rounds = 1;
+      s.tiny = true;
+      s.B = 3;
+      s.T = 17;
+      s.C = 36;
+      s.NH = 2;
+      s.V = 41;
+      s.sources = 5;
+      s.rounds = 1;
     }
   const std::pair<const char *, int64_t *> sizes[] = {
       {"--batch", &s.B},      {"--context", &s.T},       {"--channels", &s.C},   {"--heads", &s.NH},
@@ -373,9 +400,14 @@ int main(int argc, char **argv) {
     printf("B=%d T=%d C=%d NH=%d H=%d V=%d, %d sources\n", (int)s.B, (int)s.T, (int)s.C, (int)s.NH, (int)s.H(),
            (int)s.V, (int)s.sources);
     measure_peaks(bench);
-    bench_products(bench), bench_attention(bench), bench_layer(bench), bench_ends(bench), bench_optimizer(bench);
+    bench_products(bench);
+    bench_attention(bench);
+    bench_layer(bench);
+    bench_ends(bench);
+    bench_optimizer(bench);
     Mixer mixer(s);
-    bench_reads(bench, mixer), bench_blocks(bench, mixer);
+    bench_reads(bench, mixer);
+    bench_blocks(bench, mixer);
     printf("%d ok, %d failed\n", bench.good, bench.bad);
     return bench.bad > 0;
   } catch (const std::exception &e) {

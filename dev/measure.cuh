@@ -40,7 +40,10 @@ struct Rounds {
   int64_t wanted, good = 0;
   std::vector<bool> agreed;
   bool more() const { return good < wanted && (int64_t)agreed.size() < 3 * wanted; }
-  void add(bool agrees) { agreed.push_back(agrees), good += agrees; }
+  void add(bool agrees) {
+    agreed.push_back(agrees);
+    good += agrees;
+  }
   bool disturbed() const { return good < wanted; }
   bool counts(size_t i) const { return agreed[i] || disturbed(); }
   static bool near(double x, double y) { return std::fabs(x - y) <= 0.1 * std::max(x, y); }
@@ -92,12 +95,16 @@ struct Bench {
       const double peak1 = peak(ruler_seconds), band1 = bytes ? bandwidth(ruler_seconds) : 0;
       all.push_back({t, (peak0 + peak1) / 2, (band0 + band1) / 2});
       tried.add(Rounds::near(peak0, peak1) && Rounds::near(band0, band1));
-      peak0 = peak1, band0 = band1, low = std::min(low, peak1), high = std::max(high, peak1);
+      peak0 = peak1;
+      band0 = band1;
+      low = std::min(low, peak1);
+      high = std::max(high, peak1);
     }
     std::vector<double> seconds, shares, peak_seconds;
     for (size_t i = 0; i < all.size(); i++)
       if (const Round &r = all[i]; tried.counts(i)) {
-        seconds.push_back(r.seconds), shares.push_back(work / r.seconds / (bytes ? r.band : r.peak));
+        seconds.push_back(r.seconds);
+        shares.push_back(work / r.seconds / (bytes ? r.band : r.peak));
         peak_seconds.push_back(r.seconds * r.peak);
       }
     return {median(seconds), median(shares), median(peak_seconds), low, high, tried.disturbed()};

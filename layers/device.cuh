@@ -20,7 +20,8 @@ __attribute__((format(printf, 1, 2))) inline std::string format(const char *text
   va_copy(again, args);
   std::string s((size_t)vsnprintf(nullptr, 0, text, args), '\0');
   vsnprintf(&s[0], s.size() + 1, text, again);
-  va_end(args), va_end(again);
+  va_end(args);
+  va_end(again);
   return s;
 }
 

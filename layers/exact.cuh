@@ -76,11 +76,17 @@ HD inline double exp_neg(double x) { return exp(x); }
 HD inline float log(float x) {
   if (!(x > 0) || x > 3.4e38f) return x == 0 ? -HUGE_VALF : x > 0 ? x : NAN;
   int32_t e = 0;
-  if (x < 0x1p-126f) x = x * 0x1p23f, e = -23;
+  if (x < 0x1p-126f) {
+    x = x * 0x1p23f;
+    e = -23;
+  }
   uint32_t bits = bit_cast<uint32_t>(x);
   e += (int32_t)(bits >> 23) - 127;
   float m = bit_cast<float>((bits & 0x7fffffu) | 0x3f800000u);
-  if (m > 1.41421356f) m = m * .5f, e++;
+  if (m > 1.41421356f) {
+    m = m * .5f;
+    e++;
+  }
   const float f = m - 1, s = f / (2 + f), z = s * s, n = (float)e;
   float p = 1.f / 9;
   p = fma(p, z, 1.f / 7);
@@ -92,11 +98,17 @@ HD inline float log(float x) {
 HD inline double log(double x) {
   if (!(x > 0) || x > 1.7e308) return x == 0 ? -HUGE_VAL : x > 0 ? x : NAN;
   int64_t e = 0;
-  if (x < 0x1p-1022) x = x * 0x1p52, e = -52;
+  if (x < 0x1p-1022) {
+    x = x * 0x1p52;
+    e = -52;
+  }
   uint64_t bits = bit_cast<uint64_t>(x);
   e += (int64_t)(bits >> 52) - 1023;
   double m = bit_cast<double>((bits & 0xfffffffffffffull) | 0x3ff0000000000000ull);
-  if (m > 1.4142135623730951) m = m * .5, e++;
+  if (m > 1.4142135623730951) {
+    m = m * .5;
+    e++;
+  }
   const double f = m - 1, s = f / (2 + f), z = s * s, n = (double)e;
   double p = 1. / 25;
   for (int k = 23; k >= 3; k -= 2) p = fma(p, z, 1. / k);
@@ -169,7 +181,10 @@ template <class real> struct Counter {
     real sum = 0;
     bool first = true;
     for (int l = 0; n >> l; l++)
-      if (n >> l & 1) sum = first ? level[l] : level[l] + sum, first = false;
+      if (n >> l & 1) {
+        sum = first ? level[l] : level[l] + sum;
+        first = false;
+      }
     return sum;
   }
 };

@@ -20,7 +20,8 @@ HD inline Words philox(uint64_t key, uint64_t counter, uint64_t stream = 0) {
   for (int round = 0; round < 10; round++) {
     const uint64_t a = 0xD2511F53ull * w.x[0], b = 0xCD9E8D57ull * w.x[2];
     w = {{(uint32_t)(b >> 32) ^ w.x[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ w.x[3] ^ k1, (uint32_t)a}};
-    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
   }
   return w;
 }
@@ -68,7 +69,8 @@ HD inline uint64_t permute(uint64_t key, uint64_t i, uint64_t n) {
     uint64_t left = i >> half, right = i & mask;
     for (uint64_t round = 0; round < 4; round++) {
       const uint64_t mixed = philox(key, right, round + 1).x[0] & mask, next = left ^ mixed;
-      left = right, right = next;
+      left = right;
+      right = next;
     }
     i = left << half | right;
   } while (i >= n);

@@ -33,7 +33,9 @@ inline void save_checkpoint(const std::string &path, const State &s, const Check
   const auto add = [&](const char *prefix, const float *flat) {
     for (const Tensor &t : s.table->rows) tensors.push_back({prefix + t.name, t.shape(), "F32", flat + t.offset});
   };
-  add("", s.params), add("adam.m.", s.m), add("adam.v.", s.v);
+  add("", s.params);
+  add("adam.m.", s.m);
+  add("adam.v.", s.v);
   save_safetensors(path, tensors,
                    {{"format", "wav.cu checkpoint 1"},
                     {"float_order", std::to_string(exact::FLOAT_ORDER)},
@@ -51,7 +53,8 @@ inline CheckpointInfo read_info(const SafetensorsFile &file, const Options &base
     throw Error(format("%s: float order %s, this program has %d; use the program that wrote it", file.path.c_str(),
                        order.c_str(), exact::FLOAT_ORDER));
   options_from_science_json(info.options, file.text("config"), file.path);
-  info.tokenizer = file.text("tokenizer"), info.fingerprint = file.text("data");
+  info.tokenizer = file.text("tokenizer");
+  info.fingerprint = file.text("data");
   info.step = strtoll(file.text("step").c_str(), nullptr, 10);
   return info;
 }

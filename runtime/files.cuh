@@ -62,7 +62,9 @@ struct AtomicFile {
   std::string path, temporary;
   int fd = -1;
 
-  explicit AtomicFile(const std::string &path) : path(path), temporary(path + ".tmp") {
+  explicit AtomicFile(const std::string &path)
+      : path(path),
+        temporary(path + ".tmp") {
     fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) throw system_error("create", temporary, errno);
   }
@@ -76,7 +78,8 @@ struct AtomicFile {
       const ssize_t n = ::write(fd, at, bytes < (1u << 30) ? bytes : 1u << 30);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) fail("write", n < 0 ? errno : ENOSPC);
-      at += n, bytes -= (size_t)n;
+      at += n;
+      bytes -= (size_t)n;
     }
   }
   void commit() {
@@ -97,7 +100,8 @@ struct AtomicFile {
  private:
   void discard() {
     if (fd < 0) return;
-    close(fd), fd = -1;
+    close(fd);
+    fd = -1;
     unlink(temporary.c_str());
   }
   [[noreturn]] void fail(const char *what, int code) {

@@ -26,8 +26,7 @@ inline int utf8_length(std::string_view s, size_t i) {
   const unsigned a = byte(0), b = byte(1);
   if (a < 0x80) return 1;
   if (a >= 0xC2 && a < 0xE0) return tail(1) ? 2 : 0;
-  if (a >= 0xE0 && a < 0xF0)
-    return tail(1) && tail(2) && !(a == 0xE0 && b < 0xA0) && !(a == 0xED && b >= 0xA0) ? 3 : 0;
+  if (a >= 0xE0 && a < 0xF0) return tail(1) && tail(2) && !(a == 0xE0 && b < 0xA0) && !(a == 0xED && b >= 0xA0) ? 3 : 0;
   if (a >= 0xF0 && a < 0xF5)
     return tail(1) && tail(2) && tail(3) && !(a == 0xF0 && b < 0x90) && !(a == 0xF4 && b >= 0x90) ? 4 : 0;
   return 0;
@@ -46,13 +45,21 @@ inline std::string quote(std::string_view s) {
   for (size_t i = 0; i < s.size();) {
     const unsigned char c = (unsigned char)s[i];
     const int n = utf8_length(s, i);
-    if (c == '"' || c == '\\') out += '\\', out += (char)c;
-    else if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
-    else if (c == '\r') out += "\\r";
-    else if (c < 0x20 || c == 0x7f) out += format("\\u%04x", c);
-    else if (n) out.append(s.substr(i, (size_t)n));
-    else out += "\\ufffd";
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += (char)c;
+    } else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (c == '\r')
+      out += "\\r";
+    else if (c < 0x20 || c == 0x7f)
+      out += format("\\u%04x", c);
+    else if (n)
+      out.append(s.substr(i, (size_t)n));
+    else
+      out += "\\ufffd";
     i += (size_t)(n ? n : 1);
   }
   return out + '"';
@@ -68,12 +75,17 @@ template <class real> std::string number(real x) {
 // A value, already JSON text: Literal(0.5f), Literal("a"), Literal(true), Literal::raw("[1,2]")
 struct Literal {
   std::string text;
-  Literal(const char *s) : text(quote(s)) {}
-  Literal(const std::string &s) : text(quote(s)) {}
+  Literal(const char *s)
+      : text(quote(s)) {}
+  Literal(const std::string &s)
+      : text(quote(s)) {}
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>> Literal(T x) {
-    if constexpr (std::is_same_v<T, bool>) text = x ? "true" : "false";
-    else if constexpr (std::is_floating_point_v<T>) text = number(x);
-    else text = std::to_string(x);
+    if constexpr (std::is_same_v<T, bool>)
+      text = x ? "true" : "false";
+    else if constexpr (std::is_floating_point_v<T>)
+      text = number(x);
+    else
+      text = std::to_string(x);
   }
   static Literal raw(std::string json) {
     Literal value(false);
@@ -140,10 +152,14 @@ struct Parser {
     unsigned x = 0;
     for (int i = 0; i < 4; i++, at++) {
       const char c = at < s.size() ? s[at] : '\0';
-      if (c >= '0' && c <= '9') x = x * 16 + (unsigned)(c - '0');
-      else if (c >= 'a' && c <= 'f') x = x * 16 + (unsigned)(c - 'a') + 10;
-      else if (c >= 'A' && c <= 'F') x = x * 16 + (unsigned)(c - 'A') + 10;
-      else fail("\\u needs four hexadecimal digits");
+      if (c >= '0' && c <= '9')
+        x = x * 16 + (unsigned)(c - '0');
+      else if (c >= 'a' && c <= 'f')
+        x = x * 16 + (unsigned)(c - 'a') + 10;
+      else if (c >= 'A' && c <= 'F')
+        x = x * 16 + (unsigned)(c - 'A') + 10;
+      else
+        fail("\\u needs four hexadecimal digits");
     }
     return x;
   }
@@ -152,7 +168,8 @@ struct Parser {
     const char c = at < s.size() ? s[at] : '\0';
     const char *known = c ? strchr(from, c) : nullptr;
     if (known) {
-      out += to[known - from], at++;
+      out += to[known - from];
+      at++;
       return;
     }
     if (!take('u')) fail("unknown escape in a string");
@@ -162,13 +179,22 @@ struct Parser {
       const unsigned low = hex4();
       if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair");
       x = 0x10000 + ((x - 0xD800) << 10) + (low - 0xDC00);
-    } else if (x >= 0xDC00 && x < 0xE000) fail("half of a surrogate pair");
-    if (x < 0x80) out += (char)x;
-    else if (x < 0x800) out += (char)(0xC0 | x >> 6), out += (char)(0x80 | (x & 63));
-    else {
-      if (x < 0x10000) out += (char)(0xE0 | x >> 12);
-      else out += (char)(0xF0 | x >> 18), out += (char)(0x80 | (x >> 12 & 63));
-      out += (char)(0x80 | (x >> 6 & 63)), out += (char)(0x80 | (x & 63));
+    } else if (x >= 0xDC00 && x < 0xE000)
+      fail("half of a surrogate pair");
+    if (x < 0x80)
+      out += (char)x;
+    else if (x < 0x800) {
+      out += (char)(0xC0 | x >> 6);
+      out += (char)(0x80 | (x & 63));
+    } else {
+      if (x < 0x10000)
+        out += (char)(0xE0 | x >> 12);
+      else {
+        out += (char)(0xF0 | x >> 18);
+        out += (char)(0x80 | (x >> 12 & 63));
+      }
+      out += (char)(0x80 | (x >> 6 & 63));
+      out += (char)(0x80 | (x & 63));
     }
   }
   std::string string() {
@@ -184,7 +210,8 @@ struct Parser {
       if ((unsigned char)s[at] < 0x20) fail("control character in a string");
       const int n = utf8_length(s, at);
       if (!n) fail("not UTF-8");
-      out.append(s.substr(at, (size_t)n)), at += (size_t)n;
+      out.append(s.substr(at, (size_t)n));
+      at += (size_t)n;
     }
   }
   void digits() {
@@ -201,14 +228,16 @@ struct Parser {
       digits();
     }
     Value v;
-    v.kind = Value::number, v.text = std::string(s.substr(start, at - start));
+    v.kind = Value::number;
+    v.text = std::string(s.substr(start, at - start));
     return v;
   }
   Value word(const char *text, Value::Kind kind) {
     if (s.substr(at, strlen(text)) != text) fail("expected a value");
     at += strlen(text);
     Value v;
-    v.kind = kind, v.text = text;
+    v.kind = kind;
+    v.text = text;
     return v;
   }
   Value container(int depth, bool is_object) {
@@ -216,7 +245,8 @@ struct Parser {
     std::set<std::string> seen;
     v.kind = is_object ? Value::object : Value::array;
     const char close = is_object ? '}' : ']';
-    at++, space();
+    at++;
+    space();
     if (take(close)) return v;
     for (;;) {
       if (is_object) {
@@ -243,7 +273,8 @@ struct Parser {
     if (c == 'n') return word("null", Value::null);
     if (c != '"') fail("expected a value");
     Value v;
-    v.kind = Value::string, v.text = string();
+    v.kind = Value::string;
+    v.text = string();
     return v;
   }
 };

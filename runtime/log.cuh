@@ -18,7 +18,8 @@ struct RunLog {
   std::string directory;
 
   // Makes the folder. resume_step < 0: a new run, with an empty log; otherwise go on after that step
-  explicit RunLog(const std::string &directory, int64_t resume_step = -1) : directory(directory) {
+  explicit RunLog(const std::string &directory, int64_t resume_step = -1)
+      : directory(directory) {
     make_directories(directory);
     cut(resume_step);
     file = fopen(log_path().c_str(), "ae");
@@ -110,17 +111,26 @@ struct Progress {
   Progress(FILE *out, int64_t first_step, int64_t steps, double now)
       : Progress(out, first_step, steps, now, isatty(fileno(out)) != 0) {}
   Progress(FILE *out, int64_t first_step, int64_t steps, double now, bool terminal)
-      : out(out), first(first_step), steps(steps), start(now), terminal(terminal) {}
+      : out(out),
+        first(first_step),
+        steps(steps),
+        start(now),
+        terminal(terminal) {}
   ~Progress() { finish(); }
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
 
   void step(const StepInfo &s, double now) {
     if (!due(s.step, now)) return;
-    last = now, printed = true;
+    last = now;
+    printed = true;
     const std::string text = step_text(s, now);
-    if (!terminal) fprintf(out, "%s\n", text.c_str());
-    else fprintf(out, "\r%s\033[K", text.substr(0, width()).c_str()), open = true;
+    if (!terminal)
+      fprintf(out, "%s\n", text.c_str());
+    else {
+      fprintf(out, "\r%s\033[K", text.substr(0, width()).c_str());
+      open = true;
+    }
     fflush(out);
   }
   // A line of its own: an evaluation, a sample, a checkpoint
@@ -131,7 +141,10 @@ struct Progress {
   }
   // Ends the line that is being rewritten
   void finish() {
-    if (open) fprintf(out, "\n"), fflush(out);
+    if (open) {
+      fprintf(out, "\n");
+      fflush(out);
+    }
     open = false;
   }
 

@@ -63,7 +63,8 @@ inline std::vector<std::string> effective_details(const Options &o) {
   std::vector<std::string> list;
   for (size_t at = 0; text != "none" && at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
-    list.push_back(text.substr(at, end - at)), at = end + 1;
+    list.push_back(text.substr(at, end - at));
+    at = end + 1;
   }
   return list;
 }
@@ -90,13 +91,19 @@ inline const char *group_name(Group g) {
 }
 inline const char *nature_name(Nature n) { return n == Nature::science ? "science" : "circumstance"; }
 
-struct CommandRow { unsigned bit; const char *name, *positional; size_t count; const char *help; };
+struct CommandRow {
+  unsigned bit;
+  const char *name, *positional;
+  size_t count;
+  const char *help;
+};
 inline const std::vector<CommandRow> &command_table() {
   static const std::vector<CommandRow> rows = {
       {TRAIN, "train", "", 0, "train a model (the command where none is named)"},
       {EVAL, "eval", "CKPT", 1, "loss of a checkpoint on a whole validation or test text"},
       {SAMPLE, "sample", "CKPT", 1, "text written by a checkpoint"},
-      {ROUTES, "routes", "CKPT", 1, "what every read takes from every source: writes routing.json beside the checkpoint"},
+      {ROUTES, "routes", "CKPT", 1,
+       "what every read takes from every source: writes routing.json beside the checkpoint"},
       {SHOW, "show", "CKPT", 1, "configuration and tensors of a checkpoint; the sources of every read (--reads)"},
       {COMPARE, "compare", "A B", 2, "two checkpoints bit by bit; exit code 1 if they differ"}};
   return rows;
@@ -114,7 +121,7 @@ struct Option {
   const char *name;
   std::variant<int64_t Options::*, double Options::*, bool Options::*, std::string Options::*> field;
   Kind kind;
-  Range range;                       // of integer and real
+  Range range;                        // of integer and real
   std::vector<const char *> choices;  // of choice
   Group group;
   Nature nature;
@@ -123,6 +130,7 @@ struct Option {
   bool Options::*present;  // of optional_text: set when the option is given, with or without a value
 };
 
+// clang-format off
 inline std::vector<Option> make_option_table() {
   constexpr Nature science = Nature::science, circumstance = Nature::circumstance;
   using O = Options;
@@ -242,6 +250,7 @@ inline std::vector<Option> make_option_table() {
   integer("sample-seed", &O::sample_seed, {0}, circumstance, TRAIN | SAMPLE, "seed of the draws");
   return t;
 }
+// clang-format on
 inline const std::vector<Option> &option_table() {
   static const std::vector<Option> table = make_option_table();
   return table;
@@ -336,9 +345,9 @@ inline void restore_option(Options &o, const std::string &name, const json::Valu
   if (!option)
     throw Error(format("%s: unknown option \"%s\"; was it written by a newer program?", where.c_str(), name.c_str()));
   const bool number = option->kind == Kind::integer || option->kind == Kind::real;
-  const json::Value::Kind want = number                         ? json::Value::number
-                                 : option->kind == Kind::flag   ? json::Value::boolean
-                                                                : json::Value::string;
+  const json::Value::Kind want = number                       ? json::Value::number
+                                 : option->kind == Kind::flag ? json::Value::boolean
+                                                              : json::Value::string;
   if (option->kind == Kind::optional_text && value.kind == json::Value::boolean) {
     o.*option->present = value.text == "true";
     return;

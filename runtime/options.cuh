@@ -46,7 +46,10 @@ template <class Rows> std::string nearest(const Rows &rows, const std::string &n
   std::string found;
   for (const auto &row : rows) {
     const size_t d = edit_distance(name, row.name);
-    if (d < best + found.empty()) best = d, found = row.name;
+    if (d < best + found.empty()) {
+      best = d;
+      found = row.name;
+    }
   }
   return found;
 }
@@ -81,16 +84,21 @@ struct OptionReader {
       const size_t stop = std::min(line.find_first_of(" \t="), line.size());
       Argument a{where, line.substr(2, stop - 2), "", false};
       std::string rest = trim(line.substr(stop));
-      if (!rest.empty() && rest[0] == '=') a.has_value = true, rest = trim(rest.substr(1));
+      if (!rest.empty() && rest[0] == '=') {
+        a.has_value = true;
+        rest = trim(rest.substr(1));
+      }
       const size_t quote = rest.size() > 1 && rest[0] == '"' ? rest.find('"', 1) : std::string::npos;
       if (quote != std::string::npos) {
         const std::string tail = trim(rest.substr(quote + 1));
         if (!tail.empty() && tail[0] != '#') error(where, "something follows the closing quote: '" + tail + "'");
-        a.value = rest.substr(1, quote - 1), a.has_value = true;
+        a.value = rest.substr(1, quote - 1);
+        a.has_value = true;
       } else {
         for (size_t i = 0; i < rest.size(); i++)
           if (rest[i] == '#' && (i == 0 || rest[i - 1] == ' ' || rest[i - 1] == '\t')) rest = rest.substr(0, i);
-        a.value = trim(rest), a.has_value = a.has_value || !a.value.empty();
+        a.value = trim(rest);
+        a.has_value = a.has_value || !a.value.empty();
       }
       arguments.push_back(a);
     }
@@ -116,7 +124,8 @@ struct OptionReader {
       const bool next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
       const bool takes = a.name != "help" && !(option && option->kind == Kind::flag);
       if (!a.has_value && takes && next) {
-        a.value = argv[++i], a.has_value = true;
+        a.value = argv[++i];
+        a.has_value = true;
         if (!option) unknown_took_word = true;  // its value or a positional: who knows
       }
       arguments.push_back(a);
@@ -159,11 +168,15 @@ struct OptionReader {
   }
   void set(const Argument &a, const Option &option) {
     std::string wrong;
-    if (a.has_value) wrong = set_value(option, out.options, a.value);
-    else if (option.kind == Kind::flag) wrong = set_value(option, out.options, "1");
-    else if (option.kind == Kind::optional_text) wrong = set_value(option, out.options, "");
-    else wrong = format("--%s needs a value: --%s %s (one that begins with -- is written --%s=...)", option.name,
-                        option.name, option.metavar, option.name);
+    if (a.has_value)
+      wrong = set_value(option, out.options, a.value);
+    else if (option.kind == Kind::flag)
+      wrong = set_value(option, out.options, "1");
+    else if (option.kind == Kind::optional_text)
+      wrong = set_value(option, out.options, "");
+    else
+      wrong = format("--%s needs a value: --%s %s (one that begins with -- is written --%s=...)", option.name,
+                     option.name, option.metavar, option.name);
     invalid.erase(option.name);
     if (wrong.empty()) return;
     invalid.insert(option.name);
@@ -176,14 +189,17 @@ struct OptionReader {
     out.positional.erase(out.positional.begin());
     for (const CommandRow &row : command_table())
       if (word == row.name) {
-        command = row.bit, out.command = word;
+        command = row.bit;
+        out.command = word;
         return;
       }
     const std::string near = nearest(command_table(), word);
     error("", "unknown command '" + word + "'" +
                   (near.empty() ? "; the commands are train, eval, sample, routes, show, compare"
                                 : "; did you mean " + near + "?"));
-    command = ANY, out.command = "", out.positional.clear();
+    command = ANY;
+    out.command = "";
+    out.positional.clear();
   }
   void count_positionals() {
     if (command == ANY || unknown_took_word) return;
@@ -201,10 +217,12 @@ struct OptionReader {
 // Blocks and details: which options a router knows, and blocks of even length under signed details
 inline void check_routing(std::vector<std::string> &out, const Options &o, const std::set<std::string> &given,
                           const std::set<std::string> &invalid) {
-  const bool blocks = o.router == "block" || o.router == "wav" || o.router == "haares", delta = o.router == "delta-block";
+  const bool blocks = o.router == "block" || o.router == "wav" || o.router == "haares",
+             delta = o.router == "delta-block";
   const bool mixes = blocks || delta || o.router == "attnres" || o.router == "delta";
   for (const char *name : {"details", "final-read", "rho", "beta", "fixed-beta", "wav-eps"})
-    if (given.count(name) && !blocks) out.push_back(format("--%s has no meaning with --router %s", name, o.router.c_str()));
+    if (given.count(name) && !blocks)
+      out.push_back(format("--%s has no meaning with --router %s", name, o.router.c_str()));
   if (given.count("block") && !blocks && !delta) out.push_back("--block has no meaning with --router " + o.router);
   if (given.count("key-eps") && !mixes) out.push_back("--key-eps has no meaning with --router " + o.router);
   bool even = false;
@@ -213,14 +231,17 @@ inline void check_routing(std::vector<std::string> &out, const Options &o, const
     static const std::set<std::string> known = {"phase", "split", "random", "duplicate", "learned"};
     if (!known.count(d))
       out.push_back("--details: '" + d + "' is none of phase, split, random, duplicate, learned (or none, or auto)");
-    else if (!seen.insert(d).second) out.push_back("--details: " + d + " stands twice");
+    else if (!seen.insert(d).second)
+      out.push_back("--details: " + d + " stands twice");
     even = even || d != "duplicate";
   }
   if (!blocks || !even || invalid.count("block") || invalid.count("layers")) return;
   const int64_t M = 2 * o.layers, last = M % o.block ? M % o.block : std::min(o.block, M);
   if ((M >= o.block && o.block % 2) || last % 2)
-    out.push_back(format("--details other than duplicate need blocks of even length; %lld sublayers in blocks of %lld give a "
-                         "last block of %lld; choose an even --block", (long long)M, (long long)o.block, (long long)last));
+    out.push_back(
+        format("--details other than duplicate need blocks of even length; %lld sublayers in blocks of %lld give a "
+               "last block of %lld; choose an even --block",
+               (long long)M, (long long)o.block, (long long)last));
 }
 
 // What no single value shows. `invalid` names options whose value was refused already: nothing is said about them.
@@ -304,9 +325,16 @@ inline std::string wrapped(const std::string &text, size_t indent, size_t width)
   size_t column = indent;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(' ', at), text.size());
-    if (column > indent && column + 1 + end - at > width) out += '\n' + std::string(indent, ' '), column = indent;
-    else if (column > indent) out += ' ', column++;
-    out += text.substr(at, end - at), column += end - at, at = end + 1;
+    if (column > indent && column + 1 + end - at > width) {
+      out += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      out += ' ';
+      column++;
+    }
+    out += text.substr(at, end - at);
+    column += end - at;
+    at = end + 1;
   }
   return out;
 }
@@ -342,9 +370,10 @@ inline std::string help_markdown() {
   const Option *last = nullptr;
   for (const Option &option : option_table()) {
     if (!last || last->group != option.group)
-      s += format("%s### %s\n\n| option | default | values | meaning | nature | commands |\n"
-                  "|---|---|---|---|---|---|\n",
-                  last ? "\n" : "", group_name(option.group));
+      s += format(
+          "%s### %s\n\n| option | default | values | meaning | nature | commands |\n"
+          "|---|---|---|---|---|---|\n",
+          last ? "\n" : "", group_name(option.group));
     last = &option;
     std::string commands, values = requirement(option);
     for (const CommandRow &row : command_table())

@@ -27,7 +27,7 @@ struct TensorView {
 
 // Bytes of an element, 0 for an unknown dtype
 inline int64_t dtype_bytes(const std::string &dtype) {
-  static const std::map<std::string, int64_t> table = {{"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4},  {"I32", 4},
+  static const std::map<std::string, int64_t> table = {{"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4}, {"I32", 4},
                                                        {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"U16", 2},
                                                        {"I8", 1},  {"U8", 1},  {"BOOL", 1}};
   const auto found = table.find(dtype);
@@ -103,7 +103,8 @@ struct SafetensorsFile {
   std::vector<TensorView> tensors;  // in the order of the data
   int64_t file_bytes = 0, data_bytes = 0;
 
-  explicit SafetensorsFile(const std::string &path) : path(path) {
+  explicit SafetensorsFile(const std::string &path)
+      : path(path) {
     map_file();
     try {
       read_header();
@@ -160,15 +161,19 @@ struct SafetensorsFile {
     uint64_t length = 0;
     for (int i = 0; i < 8; i++) length |= (uint64_t)bytes[i] << (8 * i);
     if (length > (uint64_t)file_bytes - 8)
-      refuse(format("cut short, or not a safetensors file: the header should have %llu bytes, the file has %lld after "
-                    "its length", (unsigned long long)length, (long long)file_bytes - 8));
+      refuse(
+          format("cut short, or not a safetensors file: the header should have %llu bytes, the file has %lld after "
+                 "its length",
+                 (unsigned long long)length, (long long)file_bytes - 8));
     data_bytes = file_bytes - 8 - (int64_t)length;
     const json::Value header = json::parse({(const char *)bytes + 8, (size_t)length}, path);
     if (header.kind != json::Value::object) refuse("the header is not a JSON object");
     std::vector<std::pair<int64_t, TensorView>> found;  // with the end of the data
     for (size_t i = 0; i < header.keys.size(); i++)
-      if (header.keys[i] == "__metadata__") read_metadata(header.items[i]);
-      else found.push_back(read_tensor(header.keys[i], header.items[i], bytes + 8 + length));
+      if (header.keys[i] == "__metadata__")
+        read_metadata(header.items[i]);
+      else
+        found.push_back(read_tensor(header.keys[i], header.items[i], bytes + 8 + length));
     std::stable_sort(found.begin(), found.end(), [](const auto &a, const auto &b) {
       return std::make_pair(a.second.data, a.first) < std::make_pair(b.second.data, b.first);
     });
@@ -201,7 +206,8 @@ struct SafetensorsFile {
     if (v.kind != json::Value::object || v.keys.size() != 3 || !dtype || !shape || !offsets)
       refuse("tensor " + name + " needs exactly dtype, shape and data_offsets");
     TensorView t;
-    t.name = name, t.dtype = dtype->text;
+    t.name = name;
+    t.dtype = dtype->text;
     const int64_t size = dtype->kind == json::Value::string ? dtype_bytes(t.dtype) : 0;
     if (!size) refuse("tensor " + name + " has the unknown dtype " + t.dtype);
     int64_t n = 0, start = -1, end = -1;
@@ -240,7 +246,8 @@ inline std::string element_text(const TensorView &t, int64_t i) {
   float f;
   double d;
   const uint32_t low = (uint32_t)bits;
-  memcpy(&f, &low, sizeof f), memcpy(&d, &bits, sizeof d);
+  memcpy(&f, &low, sizeof f);
+  memcpy(&d, &bits, sizeof d);
   if (t.dtype == "F32") return format("%.9g (0x%0*llx)", (double)f, digits, pattern);
   if (t.dtype == "F64") return format("%.17g (0x%0*llx)", d, digits, pattern);
   if (t.dtype[0] == 'I')
@@ -250,8 +257,7 @@ inline std::string element_text(const TensorView &t, int64_t i) {
 }
 inline std::string multi_index(const std::vector<int64_t> &shape, int64_t i) {
   std::string s;
-  for (size_t d = shape.size(); d-- > 0; i /= shape[d])
-    s = std::to_string(i % shape[d]) + (s.empty() ? "" : ",") + s;
+  for (size_t d = shape.size(); d-- > 0; i /= shape[d]) s = std::to_string(i % shape[d]) + (s.empty() ? "" : ",") + s;
   return "[" + s + "]";
 }
 
@@ -262,7 +268,10 @@ inline void report_metadata(const std::string &key, const std::string *a, const 
   };
   json::Value va, vb;
   try {
-    if (a && b) va = json::parse(*a, key), vb = json::parse(*b, key);
+    if (a && b) {
+      va = json::parse(*a, key);
+      vb = json::parse(*b, key);
+    }
   } catch (const Error &) {
     va = vb = json::Value();
   }
@@ -294,7 +303,8 @@ inline int64_t compare_metadata(const SafetensorsFile &a, const SafetensorsFile 
     const std::string *const s = x == a.metadata.end() ? nullptr : &x->second;
     const std::string *const t = y == b.metadata.end() ? nullptr : &y->second;
     if (s && t && *s == *t) continue;
-    report_metadata(key, s, t, out), differ++;
+    report_metadata(key, s, t, out);
+    differ++;
   }
   return differ;
 }
@@ -324,19 +334,22 @@ inline int compare_checkpoints(const std::string &path_a, const std::string &pat
         fprintf(out, "first difference: %s[%lld] = %s: %s and %s\n", t.name.c_str(), (long long)i,
                 multi_index(t.shape, i).c_str(), element_text(t, i).c_str(), element_text(*u, i).c_str());
     }
-    elements += differ, tensors++;
+    elements += differ;
+    tensors++;
   }
   for (const TensorView &u : b.tensors)
-    if (!a.find(u.name))
-      fprintf(out, "tensor %s: missing and %s%s\n", u.name.c_str(), u.dtype.c_str(), shape_text(u.shape).c_str()),
-          shapes++;
+    if (!a.find(u.name)) {
+      fprintf(out, "tensor %s: missing and %s%s\n", u.name.c_str(), u.dtype.c_str(), shape_text(u.shape).c_str());
+      shapes++;
+    }
   if (!other && !elements && !shapes) {
     fprintf(out, "identical: %zu tensors, %lld bytes\n", a.tensors.size(), (long long)a.data_bytes);
     return 0;
   }
-  fprintf(out, "different: %lld elements in %lld of %zu tensors, %lld tensors missing or of another shape, "
-               "%lld metadata entries\n", (long long)elements, (long long)tensors, a.tensors.size(), (long long)shapes,
-          (long long)other);
+  fprintf(out,
+          "different: %lld elements in %lld of %zu tensors, %lld tensors missing or of another shape, "
+          "%lld metadata entries\n",
+          (long long)elements, (long long)tensors, a.tensors.size(), (long long)shapes, (long long)other);
   return 1;
 }
 

@@ -36,7 +36,8 @@ inline int draw(const float *logits, int V, double temperature, int64_t top_k, d
   size_t kept = k;
   if (top_p < 1) {
     const double enough = top_p * sum;
-    sum = p[0], kept = 1;
+    sum = p[0];
+    kept = 1;
     while (kept < k && sum < enough) sum += p[kept++];
   }
   const double target = rng::uniform(key, counter) * sum;

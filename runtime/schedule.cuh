@@ -25,7 +25,10 @@ inline Schedule schedule_of(const Options &o) {
            : o.schedule == "wsd"      ? Schedule::wsd
            : o.schedule == "constant" ? Schedule::constant
                                       : Schedule::cosine;
-  s.lr = o.lr, s.min_lr = effective_min_lr(o), s.warmup = effective_warmup(o), s.steps = o.steps;
+  s.lr = o.lr;
+  s.min_lr = effective_min_lr(o);
+  s.warmup = effective_warmup(o);
+  s.steps = o.steps;
   return s;
 }
 

@@ -48,7 +48,8 @@ struct Random {  // splitmix64 (Steele et al. 2014)
   uint64_t state;
   uint64_t next() {
     uint64_t z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull, z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
     return z ^ z >> 31;
   }
   double unit() { return (double)(next() >> 11) * 0x1p-53; }
@@ -106,7 +107,9 @@ inline Array scratch(const char *name, int64_t n, Kind kind, uint64_t seed) {
 }
 inline exact::Carry carry_of(int64_t n, int adds) {
   exact::Carry c;
-  c.adds = adds, c.offset[0] = -n, c.offset[1] = n;
+  c.adds = adds;
+  c.offset[0] = -n;
+  c.offset[1] = n;
   return c;
 }
 
@@ -190,7 +193,8 @@ std::vector<std::vector<float>> call(const std::string &label, const char *build
   memory.reserve(outputs.size());
   for (const Array &a : outputs) {
     std::vector<float> whole(GUARD, poison());
-    whole.insert(whole.end(), a.x.begin(), a.x.end()), whole.resize(whole.size() + GUARD, poison());
+    whole.insert(whole.end(), a.x.begin(), a.x.end());
+    whole.resize(whole.size() + GUARD, poison());
     memory.emplace_back(whole.data(), (int64_t)whole.size());
     out.push_back(memory.back().data + GUARD + a.at);
   }

@@ -72,4 +72,7 @@ inline void test_lanes() {
   });
 }
 
-inline void test_build(Mode mode) { test_elementary(mode), test_lanes(); }
+inline void test_build(Mode mode) {
+  test_elementary(mode);
+  test_lanes();
+}

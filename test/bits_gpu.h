@@ -15,7 +15,10 @@ inline std::vector<Edge> edges(Mode mode) {
 }
 inline std::vector<Edge> product_edges(Mode mode) {  // the columns of forward are OC, those of dinp are C
   std::vector<Edge> x;
-  for (const Edge &e : edges(mode)) x.push_back(e), x.push_back({e.rows, e.chain, e.columns});
+  for (const Edge &e : edges(mode)) {
+    x.push_back(e);
+    x.push_back({e.rows, e.chain, e.columns});
+  }
   return x;
 }
 inline std::vector<Edge> dweight_edges(Mode mode) { return edges(mode); }
@@ -69,7 +72,10 @@ inline void test_elementary(Mode mode) {
     uint64_t seed = 0;
     const auto push = [&](uint32_t pattern) {
       x.push_back(exact::bit_cast<float>(pattern));
-      if (x.size() == 1 << 20) compare_elementary(x, ++seed), x.clear();
+      if (x.size() == 1 << 20) {
+        compare_elementary(x, ++seed);
+        x.clear();
+      }
     };
     const uint32_t infinity = 0x7f800000, cut = exact::bit_cast<uint32_t>(87.f);
     for (uint64_t sign = 0; sign <= 0x80000000u; sign += 0x80000000u) {
@@ -94,7 +100,10 @@ inline void test_lanes() {
       std::vector<float> a = values(lengths, kind_number(i), seed.next()),
                          b = values(lengths, kind_number(i), seed.n + 1);
       // every product underflows to -0: a lane that an absent element touched would be +0
-      if (i == 6) a.assign(lengths, 1e-30f), b.assign(lengths, -1e-30f);
+      if (i == 6) {
+        a.assign(lengths, 1e-30f);
+        b.assign(lengths, -1e-30f);
+      }
       const std::vector<float> nothing(lengths * gpu::WARP, poison());
       const Memory<float> out(nothing.data(), lengths * gpu::WARP), da(a.data(), lengths), db(b.data(), lengths);
       gpu::launch(lane_dot_kernel, dim3(lengths), dim3(gpu::WARP), 0, gpu::context().stream, out.data, da.data,
@@ -108,4 +117,7 @@ inline void test_lanes() {
   });
 }
 
-inline void test_build(Mode mode) { test_elementary(mode), test_lanes(); }
+inline void test_build(Mode mode) {
+  test_elementary(mode);
+  test_lanes();
+}

@@ -67,7 +67,10 @@ template <class A, class B> bool close(const char *name, const A *got, const B *
   for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)want[i]));
   for (int64_t i = 0; i < n; i++) {
     const double d = fabs((double)got[i] - (double)want[i]);
-    if (!(d <= worst)) worst = d, at = i;  // a NaN is always worst
+    if (!(d <= worst)) {
+      worst = d;
+      at = i;
+    }  // a NaN is always worst
     if (d != d) break;
   }
   return that(worst <= tolerance * (largest > 0 ? largest : 1),

@@ -8,7 +8,9 @@ struct Attention {
   int64_t B, T, NH, HS;
   Vec<double> qkv, dout, out, m, n, dqkv;
   double loss() {
-    out.resize(B * T * NH * HS), m.resize(B * NH * T), n.resize(B * NH * T);
+    out.resize(B * T * NH * HS);
+    m.resize(B * NH * T);
+    n.resize(B * NH * T);
     plain::attention_forward(out.data(), m.data(), n.data(), qkv.data(), B, T, NH, HS);
     return dot(out, dout);
   }
@@ -24,7 +26,8 @@ static void attention(const Golden &golden) {
     const int64_t NH = (int64_t)golden.number("attention.NH");
     Attention f{s[0], s[1], NH, s[2] / 3 / NH, golden("attention.qkv"), golden("attention.dout"), {}, {}, {}, {}};
     f.backward();
-    close("out", f.out, golden("attention.out")), close("dqkv", f.dqkv, golden("attention.dqkv"));
+    close("out", f.out, golden("attention.out"));
+    close("dqkv", f.dqkv, golden("attention.dqkv"));
   });
   check::test("attention: finite differences", [] {
     for (int64_t T : {1, 6}) {
@@ -74,7 +77,8 @@ static void attention(const Golden &golden) {
         Vec<float> out(T * C), m(NH * T), n(NH * T), k(T * C, NAN), v(T * C, NAN), row(C);
         plain::attention_forward(out.data(), m.data(), n.data(), qkv.data(), 1, T, NH, HS);
         for (int64_t t = 0; t < T; t++) {
-          std::copy_n(&qkv[t * 3 * C + C], C, &k[t * C]), std::copy_n(&qkv[t * 3 * C + 2 * C], C, &v[t * C]);
+          std::copy_n(&qkv[t * 3 * C + C], C, &k[t * C]);
+          std::copy_n(&qkv[t * 3 * C + 2 * C], C, &v[t * C]);
           plain::attention_decode(row.data(), &qkv[t * 3 * C], k.data(), v.data(), t, NH, HS);
           const std::string what = format("row %d of %d heads of %d", (int)t, (int)NH, (int)HS);
           check::same_bits(what.c_str(), row.data(), &out[t * C], C);
@@ -93,7 +97,8 @@ static void swiglu(const Golden &golden) {
     Vec<double> out(N * H), again(N * H), dx(N * 2 * H);
     plain::swiglu_forward(out.data(), x.data(), N, H);
     plain::swiglu_backward(dx.data(), again.data(), dy.data(), x.data(), N, H);
-    close("out", out, golden("swiglu.out")), close("dgateup", dx, golden("swiglu.dgateup"));
+    close("out", out, golden("swiglu.out"));
+    close("dgateup", dx, golden("swiglu.dgateup"));
     same("out made again", again, out);
   });
   check::test("swiglu: finite differences, in place", [] {
@@ -124,7 +129,8 @@ static void stream_forward(const std::string &method, Vec<double> &y, const Vec<
 }
 static void stream_backward(const std::string &method, Vec<double> &du, Vec<double> &dscale, const Vec<double> &dy,
                             const Vec<double> &u, const Vec<double> &scale, int64_t B, int64_t T, int64_t C) {
-  du.assign(dy.begin(), dy.end()), dscale.assign(scale.size(), 7);  // prenorm: du = dx'
+  du.assign(dy.begin(), dy.end());
+  dscale.assign(scale.size(), 7);  // prenorm: du = dx'
   double *ds = dscale.data();
   if (method == "rezero") plain::rezero_backward(du.data(), ds, dy.data(), u.data(), scale.data(), B, T, C, {});
   if (method == "layerscale") plain::layerscale_backward(du.data(), ds, dy.data(), u.data(), scale.data(), B, T, C, {});
@@ -139,7 +145,8 @@ static void residual(const Golden &golden) {
       Vec<double> y, du, dscale;
       stream_forward(method, y, x, u, scale, shape[2]);
       stream_backward(method, du, dscale, dy, u, scale, shape[0], shape[1], shape[2]);
-      close((name + "y").c_str(), y, golden(name + "y")), close((name + "du").c_str(), du, golden(name + "du"));
+      close((name + "y").c_str(), y, golden(name + "y"));
+      close((name + "du").c_str(), du, golden(name + "du"));
       close((name + "dscale").c_str(), dscale, golden(name + "d" + s));
       close((name + "dx").c_str(), dy, golden(name + "dx"));
     }
@@ -182,7 +189,8 @@ static void crossentropy(const Golden &golden) {
     Vec<double> logits = golden("crossentropy.logits"), dlogits = logits, losses(N), again(N);
     plain::crossentropy_forward(losses.data(), logits.data(), V, targets.data(), N, V);
     plain::crossentropy_backward(again.data(), dlogits.data(), V, targets.data(), N, V, N);
-    close("losses", losses, golden("crossentropy.losses")), close("dlogits", dlogits, golden("crossentropy.dlogits"));
+    close("losses", losses, golden("crossentropy.losses"));
+    close("dlogits", dlogits, golden("crossentropy.dlogits"));
     same("losses of backward", again, losses);
   });
   check::test("cross-entropy: finite differences, V = 1, 2, 27; rows sum to zero; padding stays", [] {
@@ -232,16 +240,21 @@ static void adamw(const Golden &golden) {
     const auto number = [&](const char *key) { return golden.number(std::string("adamw.") + key); };
     const double step = number("step") + 1, b1 = number("beta1"), b2 = number("beta2");
     AdamW h{number("lr"), b1, b2, number("adam-eps"), number("weight-decay"), 0, 0, 1};
-    h.correction1 = 1 - std::pow(b1, step), h.correction2 = 1 - std::pow(b2, step);
+    h.correction1 = 1 - std::pow(b1, step);
+    h.correction2 = 1 - std::pow(b2, step);
     Vec<double> p = golden("adamw.p"), g = golden("adamw.g"), m = golden("adamw.m"), v = golden("adamw.v");
     const int64_t n = (int64_t)p.size();
     plain::adamw_update(p.data(), g.data(), m.data(), v.data(), n, h);
-    close("p", p, golden("adamw.p1")), close("m", m, golden("adamw.m1")), close("v", v, golden("adamw.v1"));
+    close("p", p, golden("adamw.p1"));
+    close("m", m, golden("adamw.m1"));
+    close("v", v, golden("adamw.v1"));
     Vec<double> p2 = golden("adamw.p"), m2 = golden("adamw.m"), v2 = golden("adamw.v");
     for (double &x : g) x = x * 4;
     h.scale = 0.25;
     plain::adamw_update(p2.data(), g.data(), m2.data(), v2.data(), n, h);
-    same("p with scale 1/4 of 4 g", p2, p), same("m", m2, m), same("v", v2, v);
+    same("p with scale 1/4 of 4 g", p2, p);
+    same("m", m2, m);
+    same("v", v2, v);
     Vec<double> zero(n), pz(n), mz(n), vz(n);
     plain::adamw_update(pz.data(), zero.data(), mz.data(), vz.data(), n, h);
     same("zeros", pz, zero);

@@ -38,12 +38,21 @@ inline const Method &method(const std::string &name) {
 
 inline Config configure(const Method &m, int64_t L, int64_t block) {
   Config c;
-  c.router = m.router, c.details = m.details, c.final_all = m.final_all, c.fixed_beta = m.fixed_beta;
-  c.L = L, c.block = block, c.C = 8, c.NH = 2, c.T = 3, c.V = 7;
+  c.router = m.router;
+  c.details = m.details;
+  c.final_all = m.final_all;
+  c.fixed_beta = m.fixed_beta;
+  c.L = L;
+  c.block = block;
+  c.C = 8;
+  c.NH = 2;
+  c.T = 3;
+  c.V = 7;
   return c;
 }
 inline Config prenorm_of(Config c) {
-  c.router = "prenorm", c.details.clear();
+  c.router = "prenorm";
+  c.details.clear();
   return c;
 }
 // Details other than duplicate need blocks of even length
@@ -62,8 +71,10 @@ struct Batch {
         T(T),
         inputs(B * T),
         targets(B * T) {
-    for (int64_t i = 0; i < B * T; i++)
-      inputs[i] = (int32_t)rng::below(seed, i, V), targets[i] = (int32_t)rng::below(seed + 1, i, V);
+    for (int64_t i = 0; i < B * T; i++) {
+      inputs[i] = (int32_t)rng::below(seed, i, V);
+      targets[i] = (int32_t)rng::below(seed + 1, i, V);
+    }
   }
 };
 template <class real> void forward(GPT<real> &model, const Batch &b) { model.forward(b.inputs.data(), b.B, b.T); }
@@ -173,10 +184,9 @@ struct DirectRouter : MixRouter<double> {
       if (d && (t * c.D() + d) > (int64_t)found[key].size()) found[key].push_back(scale);
       if (d && held) scale = held->at(key)[t * c.D() + d - 1];
       if (d && !details) continue;
-      list.sums.push_back(P), list.scale.push_back(scale),
-          list.bias.push_back(d == 0 ? 0
-                              : beta ? beta[d - 1]
-                                     : c.beta);
+      list.sums.push_back(P);
+      list.scale.push_back(scale);
+      list.bias.push_back(d == 0 ? 0 : beta ? beta[d - 1] : c.beta);
     }
   }
   List list_of(int64_t j, int64_t t) {
@@ -184,10 +194,15 @@ struct DirectRouter : MixRouter<double> {
     const double *beta = row(model, name + ".beta");
     const bool last = j == c.M();
     List list;
-    list.sums.emplace_back(e + t * c.C, e + (t + 1) * c.C), list.scale = {1}, list.bias = {0};
+    list.sums.emplace_back(e + t * c.C, e + (t + 1) * c.C);
+    list.scale = {1};
+    list.bias = {0};
     if (c.router == "attnres" || c.router == "delta")
-      for (int64_t i = 0; i < j; i++)
-        list.sums.emplace_back(u[i] + t * c.C, u[i] + (t + 1) * c.C), list.scale.push_back(1), list.bias.push_back(0);
+      for (int64_t i = 0; i < j; i++) {
+        list.sums.emplace_back(u[i] + t * c.C, u[i] + (t + 1) * c.C);
+        list.scale.push_back(1);
+        list.bias.push_back(0);
+      }
     else {
       for (int64_t b = 0; b * c.block < j; b++) {
         const int64_t first = b * c.block, length = std::min(c.block, c.M() - first);

@@ -77,7 +77,8 @@ template <class real> void models_at_edges(const char *type) {
   check::test(format("edges, %s: width 36", type).c_str(), [] {
     for (const Method &m : methods()) {
       Config c = configure(m, 2, 2);
-      c.C = 36, c.NH = 3;
+      c.C = 36;
+      c.NH = 3;
       GPT<real> model(c, Sizes{2, 1, true});
       scatter(model, Start::random, 0.1);
       finite_model(label(m, c) + ", C = 36", model, Batch(2, c.T, c.V, 34));
@@ -124,9 +125,18 @@ template <class real> struct OneBlock {
   }
   MixGroup<real> group() {
     MixGroup<real> g;
-    g.K = 1, g.details = 2, g.w = w.data(), g.bias = bias.data(), g.stride = N * C;
+    g.K = 1;
+    g.details = 2;
+    g.w = w.data();
+    g.bias = bias.data();
+    g.stride = N * C;
     g.sources = {{e.data(), r.data(), ds.data(), 0}};
-    g.z = z.data(), g.mx = mx.data(), g.l = l.data(), g.o = o.data(), g.dh = dh.data(), g.D = D.data();
+    g.z = z.data();
+    g.mx = mx.data();
+    g.l = l.data();
+    g.o = o.data();
+    g.dh = dh.data();
+    g.D = D.data();
     return g;
   }
   // Reads with the first `updates` of the block open (0: e alone); returns the scales c of token 0
@@ -141,8 +151,10 @@ template <class real> struct OneBlock {
     real *to[] = {G[0].data(), G[1].data(), G[2].data()};
     device::mix_phase2_backward(to, dw.data(), db.data(), h.data(), saved.data(), g, 0, open, 1, N, C);
     device::mix_phase1_backward(dw.data(), db.data(), g, 1, N, C);
-    all_finite(format("%s: h", what), h.data(), N * C), all_finite(format("%s: ds", what), ds.data(), N * C);
-    all_finite(format("%s: dw", what), dw.data(), C), all_finite(format("%s: dbeta", what), db.data(), 2);
+    all_finite(format("%s: h", what), h.data(), N * C);
+    all_finite(format("%s: ds", what), ds.data(), N * C);
+    all_finite(format("%s: dw", what), dw.data(), C);
+    all_finite(format("%s: dbeta", what), db.data(), 2);
     for (auto &v : G) all_finite(format("%s: G", what), v.data(), N * C);
     return {saved[2 * N], saved[5 * N], saved[8 * N]};
   }
@@ -152,7 +164,8 @@ template <class real> void blocks_at_edges(const char *type) {
     for (int64_t C : {1, 7, 36, 1056}) {
       OneBlock<real> x(C, 4);
       x.run("one source", 0);
-      check::same_bits("h", x.h.data(), x.e.data(), x.N * C), check::same_bits("ds", x.ds.data(), x.dh.data(), x.N * C);
+      check::same_bits("h", x.h.data(), x.e.data(), x.N * C);
+      check::same_bits("ds", x.ds.data(), x.dh.data(), x.N * C);
       for (real dw : x.dw) that(dw == 0, "dw is %g", (double)dw);
       for (real p : x.l) that(p == 1 || p == 0, "1/sum is %g", (double)p);
     }
@@ -160,16 +173,19 @@ template <class real> void blocks_at_edges(const char *type) {
   check::test(format("edges, %s: D = 0 (equal halves), C = 0, all zero, and only one of them", type).c_str(), [] {
     for (int64_t C : {1, 8, 36, 1056}) {
       OneBlock<real> halves(C, 4), none(C, 2), zero(C, 4), scarcely(C, 2);
-      halves.u[2] = halves.u[0], halves.u[3] = halves.u[1];
+      halves.u[2] = halves.u[0];
+      halves.u[3] = halves.u[1];
       const real split = halves.run("equal halves", 4)[2];
       that(split == 2, "c of a detail of zero is rho, not %g", (double)split);
       for (int64_t i = 0; i < none.N * C; i++) none.u[1][i] = -none.u[0][i];
       const std::vector<real> c = none.run("a sum of zero", 2);
       that(c[0] == 1 && c[1] == 0 && c[2] == 0, "c of details of a sum of zero: %g", (double)c[1]);
       for (auto &u : zero.u) std::fill(u.begin(), u.end(), (real)0);
-      zero.run("all zero", 4), zero.run("all zero, one update", 1);
+      zero.run("all zero", 4);
+      zero.run("all zero, one update", 1);
       for (int64_t i = 0; i < scarcely.N * C; i++) scarcely.u[1][i] = scarcely.u[0][i] * (real)(1 + 1e-6);
-      scarcely.run("nearly equal halves", 2), scarcely.run("nearly equal halves, tiny eps", 2, 1e-30);
+      scarcely.run("nearly equal halves", 2);
+      scarcely.run("nearly equal halves, tiny eps", 2, 1e-30);
     }
   });
 }
@@ -183,7 +199,10 @@ void same_tensors(const std::string &what, const TensorTable &table, const real 
 }
 inline Config bits_config(const Method &m) {
   Config c = configure(m, 3, 4);
-  c.C = 12, c.NH = 3, c.T = 5, c.V = 13;
+  c.C = 12;
+  c.NH = 3;
+  c.T = 5;
+  c.V = 13;
   return c;
 }
 inline void same_in_passes(const Method &m, int64_t B) {
@@ -209,7 +228,8 @@ inline void same_in_shares(const Method &m, int64_t ranks) {
   const int64_t B = 8, share = B / ranks;
   const Batch batch(B, c.T, c.V, 50);
   GPT<float> whole(c, Sizes{B, 1, true}), model(c, Sizes{share, 1, true});
-  scatter(whole, Start::random), scatter(model, Start::random);
+  scatter(whole, Start::random);
+  scatter(model, Start::random);
   gradients(whole, batch);
   const int64_t n = model.table.floats;
   std::vector<std::vector<float>> sum(ranks);
@@ -227,7 +247,8 @@ inline void same_in_shares(const Method &m, int64_t ranks) {
 inline void same_decoded(const Method &m) {
   const Config c = bits_config(m);
   GPT<float> model(c, Sizes{1, 1, false}), decoding(c, Sizes{1, 1, false});
-  scatter(model, Start::random), scatter(decoding, Start::random);
+  scatter(model, Start::random);
+  scatter(decoding, Start::random);
   const Batch batch(1, c.T, c.V, 60);
   forward(model, batch);
   Decoder<float> decoder(decoding);
@@ -242,7 +263,8 @@ inline void same_decoded(const Method &m) {
   }
   for (int64_t B : {3, 2}) {  // fewer sequences than memory is for
     GPT<float> larger(c, Sizes{4, 1, true}), fits(c, Sizes{B, 1, true});
-    scatter(larger, Start::random), scatter(fits, Start::random);
+    scatter(larger, Start::random);
+    scatter(fits, Start::random);
     const Batch some(B, c.T, c.V, 61);
     const double a = gradients(larger, some), b = gradients(fits, some);
     check::same_bits("loss", &a, &b, 1);
@@ -277,8 +299,10 @@ inline void unread_coefficients() {
 
 inline void edges_and_bits() {
   unread_coefficients();
-  models_at_edges<float>("float"), models_at_edges<double>("double");
-  blocks_at_edges<float>("float"), blocks_at_edges<double>("double");
+  models_at_edges<float>("float");
+  models_at_edges<double>("double");
+  blocks_at_edges<float>("float");
+  blocks_at_edges<double>("double");
   for (const Method &m : methods()) bits_of(m);
 }
 

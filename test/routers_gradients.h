@@ -18,11 +18,15 @@ namespace json = runtime::json;
 
 // Of the backbone's tensors every `stride`th element
 inline void differences_of(const Method &m, Config c, int64_t stride, double backbone) {
-  c.C = 4, c.V = 5, c.wav_eps = 0.02, c.rho = 1.1;
+  c.C = 4;
+  c.V = 5;
+  c.wav_eps = 0.02;
+  c.rho = 1.1;
   c.eps = c.key_eps = 1e-2;  // large, so that no division by a small rms bends the curve
   const Batch batch(2, c.T, c.V, 21);
   GPT<double> model(c, Sizes{2, 1, true}), direct(c, Sizes{2, 1, false});
-  scatter(model, Start::random, backbone), scatter(direct, Start::random, backbone);
+  scatter(model, Start::random, backbone);
+  scatter(direct, Start::random, backbone);
   const double want = gradients(model, batch);
   const Scales held = recorded_scales(mixer(model), batch.B * c.T);
   make_direct(direct).held = &held;
@@ -41,8 +45,10 @@ inline void differences_of(const Method &m, Config c, int64_t stride, double bac
   for (const Tensor &t : model.table.rows) {
     std::vector<double> x, dx;
     const int64_t step = t.router ? 1 : std::min(stride, t.size() / 4);
-    for (int64_t i = 0; i < t.size(); i += step)
-      x.push_back(direct.params[t.offset + i] / unit), dx.push_back(model.grads[t.offset + i] * unit);
+    for (int64_t i = 0; i < t.size(); i += step) {
+      x.push_back(direct.params[t.offset + i] / unit);
+      dx.push_back(model.grads[t.offset + i] * unit);
+    }
     const auto put = [&] {
       for (size_t i = 0; i < x.size(); i++) direct.params[t.offset + (int64_t)i * step] = x[i] * unit;
     };
@@ -89,18 +95,29 @@ struct GoldenModel {
   explicit GoldenModel(const std::string &name)
       : golden("model_" + name) {
     config = json::parse(golden.file.text("config"), golden.file.path);
-    c.router = value("router").text, c.L = whole("layers"), c.C = whole("channels"), c.NH = whole("heads");
-    c.T = whole("context"), c.V = (int64_t)golden.number("V"), c.eps = number("eps");
-    c.block = whole("block"), c.rho = number("rho"), c.beta = number("beta"), c.wav_eps = number("wav-eps");
-    c.key_eps = number("key-eps"), c.seed = (uint64_t)whole("seed");
-    c.fixed_beta = value("fixed-beta").text == "true", c.final_all = value("final-read").text == "all";
+    c.router = value("router").text;
+    c.L = whole("layers");
+    c.C = whole("channels");
+    c.NH = whole("heads");
+    c.T = whole("context");
+    c.V = (int64_t)golden.number("V");
+    c.eps = number("eps");
+    c.block = whole("block");
+    c.rho = number("rho");
+    c.beta = number("beta");
+    c.wav_eps = number("wav-eps");
+    c.key_eps = number("key-eps");
+    c.seed = (uint64_t)whole("seed");
+    c.fixed_beta = value("fixed-beta").text == "true";
+    c.final_all = value("final-read").text == "all";
     const std::string details = value("details").text;
     if (details == "auto" && c.router == "wav") c.details = {"phase", "split"};
     if (details == "auto" && c.router == "haares") c.details = {"split"};
     std::istringstream list(details);
     for (std::string kind; details != "auto" && std::getline(list, kind, ',');) c.details.push_back(kind);
     model = std::make_unique<GPT<double>>(c, Sizes{whole("batch"), 1, true});
-    tokens = golden.tokens("tokens"), targets = golden.tokens("targets");
+    tokens = golden.tokens("tokens");
+    targets = golden.tokens("targets");
     int64_t have = (int64_t)model->table.rows.size(), want = 0;
     for (const runtime::TensorView &t : golden.file.tensors) want += t.name.compare(0, 2, "p.") == 0;
     that(have == want, "%d tensors in the table, %d in the file", (int)have, (int)want);
@@ -141,7 +158,7 @@ struct GoldenModel {
     check::close(format("norm of step %d", (int)step).c_str(), &norm, &golden("norms")[step], 1, 1e-9);
     const double lr = runtime::learning_rate(schedule, step), scale = norm > clip ? clip / norm : 1;
     AdamW h{lr, number("beta1"), number("beta2"), number("adam-eps"), 0, 0, 0, scale};
-    h.correction1 = runtime::bias_correction(h.beta1, step + 1),
+    h.correction1 = runtime::bias_correction(h.beta1, step + 1);
     h.correction2 = runtime::bias_correction(h.beta2, step + 1);
     model->update(h, number("router-lr"), number("weight-decay"));
     return loss;
@@ -167,7 +184,10 @@ inline void golden_training(const char *name) {
     GoldenModel g(name);
     runtime::Schedule s;
     s.kind = runtime::Schedule::cosine;
-    s.lr = g.number("lr"), s.min_lr = g.number("min-lr"), s.warmup = g.whole("warmup"), s.steps = g.whole("steps");
+    s.lr = g.number("lr");
+    s.min_lr = g.number("min-lr");
+    s.warmup = g.whole("warmup");
+    s.steps = g.whole("steps");
     const std::vector<double> losses = g.golden("losses");
     that((int64_t)losses.size() == s.steps && s.steps == 20, "20 losses");
     for (int64_t step = 0; step < s.steps; step++) {
@@ -230,7 +250,8 @@ inline std::set<std::string> rows_wanted(const Config &c) {
     if (c.D() && !c.fixed_beta) rows.insert(format("router.%d.beta", (int)j));
   }
   if (c.router != "delta" && c.router != "delta-block") {
-    rows.insert("router.final.q"), rows.insert("router.final.g");
+    rows.insert("router.final.q");
+    rows.insert("router.final.g");
     if (c.D() && !c.fixed_beta && c.final_all) rows.insert("router.final.beta");
   }
   for (const std::string &kind : c.details)
@@ -282,7 +303,11 @@ inline void parameters() {
 
 inline void goldens_and_parameters() {
   source_lists();
-  for (const char *name : GOLDENS) golden_lists(name), golden_gradients(name), golden_training(name);
+  for (const char *name : GOLDENS) {
+    golden_lists(name);
+    golden_gradients(name);
+    golden_training(name);
+  }
   parameters();
 }
 

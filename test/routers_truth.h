@@ -37,9 +37,10 @@ inline void same_backbone_gradients(const std::string &what, GPT<double> &got, G
 // Largest difference of the normalised outputs, relative
 inline double output_difference(const GPT<double> &a, const GPT<double> &b, int64_t n) {
   double worst = 0, largest = 0;
-  for (int64_t i = 0; i < n; i++)
-    worst = std::max(worst, std::fabs(a.a.normed[i] - b.a.normed[i])),
+  for (int64_t i = 0; i < n; i++) {
+    worst = std::max(worst, std::fabs(a.a.normed[i] - b.a.normed[i]));
     largest = std::max(largest, std::fabs(b.a.normed[i]));
+  }
   return worst / largest;
 }
 inline void equal_at_zero(const Method &m, Config c, bool initialized) {
@@ -65,7 +66,8 @@ inline void equal_at_zero(const Method &m, Config c, bool initialized) {
     that((int64_t)p.size() == N * (int64_t)count, "%s has %d weights", read.c_str(), (int)p.size());
     for (double weight : p) that(std::fabs(weight * count - 1) < 1e-14, "%s: p = %g", read.c_str(), weight);
   }
-  gradients(model, batch), gradients(stream, batch);
+  gradients(model, batch);
+  gradients(stream, batch);
   same_backbone_gradients(what, model, stream, tolerance);
 }
 inline void zero_queries() {
@@ -87,10 +89,14 @@ inline void zero_queries() {
     double last = 1e9;
     for (double eps : {1e-5, 1e-8, 1e-12}) {
       Config c = configure(method("attnres"), 48, 8);
-      c.C = 32, c.eps = eps;
+      c.C = 32;
+      c.eps = eps;
       const Batch batch(1, c.T, c.V, 11);
       GPT<double> model(c, Sizes{1, 1, false}), stream(prenorm_of(c), Sizes{1, 1, false});
-      for (GPT<double> *g : {&model, &stream}) g->initialize(3), forward(*g, batch);
+      for (GPT<double> *g : {&model, &stream}) {
+        g->initialize(3);
+        forward(*g, batch);
+      }
       const double d = output_difference(model, stream, c.T * c.C);
       printf("    attnres, L = 48, eps %g: the normalised output differs from prenorm's by %.2g of its largest\n", eps,
              d);
@@ -120,7 +126,8 @@ inline void blocks_of_one() {
           const Config c = configure(method(pair.first), L, 8), one = configure(method(pair.second), L, 1);
           const Batch batch(2, c.T, c.V, 12);
           GPT<double> full(c, Sizes{2, 1, true}), block(one, Sizes{2, 1, true});
-          scatter(full, start), scatter(block, start);
+          scatter(full, start);
+          scatter(block, start);
           const double a = gradients(full, batch), b = gradients(block, batch);
           const std::string what = label(method(pair.second), one);
           check::close("loss", &b, &a, 1, 1e-12);
@@ -134,7 +141,8 @@ inline void blocks_of_one() {
 template <class real> void same_model(const std::string &what, Config a, Config b) {
   const Batch batch(3, a.T, a.V, 13);
   GPT<real> one(a, Sizes{2, 2, true}), two(b, Sizes{2, 2, true});
-  scatter(one, Start::random), scatter(two, Start::random);
+  scatter(one, Start::random);
+  scatter(two, Start::random);
   const double loss = gradients(one, batch), want = gradients(two, batch);
   check::same_bits((what + ": loss").c_str(), &loss, &want, 1);
   that(one.table.floats == two.table.floats, "%s: the same parameters", what.c_str());
@@ -156,10 +164,13 @@ inline void no_details() {
 
 template <class real> void without_details(const Method &m, const Config &c) {
   Config block = c;
-  block.router = "block", block.details.clear(), block.fixed_beta = false;
+  block.router = "block";
+  block.details.clear();
+  block.fixed_beta = false;
   const Batch batch(2, c.T, c.V, 14);
   GPT<real> got(c, Sizes{2, 1, true}), want(block, Sizes{2, 1, true});
-  scatter(got, Start::random), scatter(want, Start::random);
+  scatter(got, Start::random);
+  scatter(want, Start::random);
   for (const Tensor &t : got.table.rows)
     if (t.name.find(".beta") != std::string::npos) std::fill_n(got.params.data + t.offset, t.size(), (real)-1e4);
   const double loss = gradients(got, batch), loss_want = gradients(want, batch);
@@ -205,7 +216,8 @@ inline void beta() {
     for (const Method &m : with)
       every_shape(m, {1, 3, 6, 12}, [&](const Config &c) {
         if (c.L == 12 && c.block < 8) return;
-        without_details<double>(m, c), without_details<float>(m, c);
+        without_details<double>(m, c);
+        without_details<float>(m, c);
       });
   });
   check::test("3: the share of details at q = 0, every read", [&] {
@@ -232,7 +244,8 @@ inline void coefficients() {
         const Config c = with_details(L, m, {"phase", "split", "random", "duplicate", "learned"});
         if (!allowed(c)) continue;
         GPT<double> model(c, Sizes{1, 1, false});
-        model.initialize(1), mixer(model).prepare();
+        model.initialize(1);
+        mixer(model).prepare();
         for (const auto &b : mixer(model).blocks) {
           double sum[5] = {}, product = 0;
           for (int64_t k = 0; k < b.length; k++) {
@@ -278,7 +291,8 @@ inline void coefficients() {
             const auto x = read(t);
             bool phase_is_sum = true, split_is_sum = true, equal = true;
             for (int64_t i = 0; i < c.C; i++) {
-              phase_is_sum &= x.row[1][i] == x.row[0][i], split_is_sum &= x.row[2][i] == x.row[0][i];
+              phase_is_sum &= x.row[1][i] == x.row[0][i];
+              split_is_sum &= x.row[2][i] == x.row[0][i];
               equal &= x.row[1][i] == x.row[2][i];
             }
             that(phase_is_sum == (n == 1) && split_is_sum == (2 * n <= b.length || n == 1), "m=%d: %d of %d updates",
@@ -297,9 +311,11 @@ inline void same_as_direct(const Method &m, const Config &c, Start start) {
   const Batch batch(2, c.T, c.V, 17);
   const int64_t N = batch.B * c.T;
   GPT<double> model(c, Sizes{2, 1, true}), direct(c, Sizes{2, 1, true});
-  scatter(model, start), scatter(direct, start);
+  scatter(model, start);
+  scatter(direct, start);
   DirectRouter &router = make_direct(direct);
-  forward(model, batch), forward(direct, batch);
+  forward(model, batch);
+  forward(direct, batch);
   const std::string what = label(m, c);
   for (int64_t j = 1; j < read_count(c); j++) {
     const std::string read = what + ": read " + read_name(c, j);
@@ -324,7 +340,10 @@ inline void two_phases() {
         for (Start start : {Start::zero, Start::random}) same_as_direct(m, c, start);
       });
       Config c = configure(m, 6, 8);  // all options that enter the scores
-      c.rho = 1.1, c.wav_eps = 0.3, c.key_eps = 0.05, c.beta = 0.4;
+      c.rho = 1.1;
+      c.wav_eps = 0.3;
+      c.key_eps = 0.05;
+      c.beta = 0.4;
       same_as_direct(m, c, Start::random);
     });
 }
@@ -339,7 +358,13 @@ inline void scaling() {
     for (size_t i = 0; i < s.size(); i++) s[i] = rng::normal(1, i);
     for (size_t i = 0; i < w.size(); i++) w[i] = rng::normal(2, i);
     MixGroup<double> g;
-    g.K = K, g.stride = N * C, g.w = w.data(), g.bias = bias.data(), g.z = z.data(), g.mx = mx.data(), g.l = l.data(),
+    g.K = K;
+    g.stride = N * C;
+    g.w = w.data();
+    g.bias = bias.data();
+    g.z = z.data();
+    g.mx = mx.data();
+    g.l = l.data();
     g.o = o.data();
     std::vector<Source<double>> all;
     for (int64_t i = 0; i < n; i++) all.push_back({&s[i * N * C], &r[i * N], nullptr, 0});

@@ -274,8 +274,10 @@ static void test_matmul(Mode mode) {
     if (mode < Mode::essential) return;
     const int64_t big[][3] = {{33, 1056, 385}, {7, 385, 2800}, {5, 2800, 20}, {257, 100, 384}};
     for (const auto &s : big) product_case(seed, s[0], s[1], s[2], Kind::normal);
-    if (mode == Mode::all)
-      product_case(seed, 129, 1056, 1056, Kind::normal), product_case(seed, 257, 384, 1056, Kind::zeros);
+    if (mode == Mode::all) {
+      product_case(seed, 129, 1056, 1056, Kind::normal);
+      product_case(seed, 257, 384, 1056, Kind::zeros);
+    }
   });
   check::test("matmul_backward_dweight: every tile edge, with carries", [&] {
     Count seed;
@@ -295,8 +297,10 @@ static void test_matmul(Mode mode) {
           dweight_case(seed, s[0], s[1], s[2], s[3], kind);
     if (mode < Mode::essential) return;
     dweight_case(seed, 2, 257, 1056, 36, Kind::normal);
-    if (mode == Mode::all)
-      dweight_case(seed, 3, 129, 384, 1056, Kind::zeros), dweight_case(seed, 8, 33, 385, 100, Kind::tiny);
+    if (mode == Mode::all) {
+      dweight_case(seed, 3, 129, 384, 1056, Kind::zeros);
+      dweight_case(seed, 8, 33, 385, 100, Kind::tiny);
+    }
     dweight_case(seed, 17, 1, 1056, 1056, Kind::zeros);  // more sums of sequences than a GPU's scratch holds at a time
   });
 }
@@ -305,8 +309,11 @@ static void test_slabs() {
   check::test("weight gradients, a few rows at a time where the device's scratch holds no more", [] {
     Count seed;
     with_little_scratch([&] {
-      for (Kind kind : {Kind::normal, Kind::zeros})
-        dweight_case(seed, 3, 7, 20, 33, kind), dweight_case(seed, 5, 9, 65, 7, kind), gradient_case(seed, 27, 3, 7, 100);
+      for (Kind kind : {Kind::normal, Kind::zeros}) {
+        dweight_case(seed, 3, 7, 20, 33, kind);
+        dweight_case(seed, 5, 9, 65, 7, kind);
+        gradient_case(seed, 27, 3, 7, 100);
+      }
     });
   });
 }
@@ -345,9 +352,12 @@ static void test_attention(Mode mode) {
     check::test("attention: long, several sequences and heads, large scores", [&] {
       Count seed;
       attention_case(seed, 2, 300, 2, 36, Kind::large);
-      attention_case(seed, 1, 513, 1, 10, Kind::normal), attention_case(seed, 1, 385, 1, 32, Kind::zeros);
-      if (mode == Mode::all)
-        attention_case(seed, 3, 257, 6, 64, Kind::large), attention_case(seed, 1, 1030, 2, 64, Kind::normal);
+      attention_case(seed, 1, 513, 1, 10, Kind::normal);
+      attention_case(seed, 1, 385, 1, 32, Kind::zeros);
+      if (mode == Mode::all) {
+        attention_case(seed, 3, 257, 6, 64, Kind::large);
+        attention_case(seed, 1, 1030, 2, 64, Kind::normal);
+      }
     });
   check::test("attention_decode: row t of attention_forward", [&] {
     Count seed;
@@ -361,7 +371,8 @@ static void test_attention(Mode mode) {
       Memory<float> row(nothing.data(), C), k(nothing.data(), T * C), v(nothing.data(), T * C);
       for (int64_t t = 0; t < T; t++) {
         const float *at = qkv.data + t * 3 * C;
-        device::copy(k.data + t * C, at + C, C), device::copy(v.data + t * C, at + 2 * C, C);
+        device::copy(k.data + t * C, at + C, C);
+        device::copy(v.data + t * C, at + 2 * C, C);
         device::attention_decode(row.data, at, k.data, v.data, t, NH, HS);
         check::same_bits(sizes("row", {t}, kind).c_str(), row.on_host().data(), &want[t * C], C);
       }
@@ -409,9 +420,18 @@ static void test_adamw(Mode mode) {
 int main(int argc, char **argv) {
   const Mode mode = mode_of(argc, argv);
   set_float_mode();
-  test_build(mode), test_sums(mode), test_initial_values(mode), test_embedding(mode), test_rmsnorm(mode);
-  test_swiglu(mode), test_rope(mode), test_residual(mode), test_crossentropy(mode), test_matmul(mode);
+  test_build(mode);
+  test_sums(mode);
+  test_initial_values(mode);
+  test_embedding(mode);
+  test_rmsnorm(mode);
+  test_swiglu(mode);
+  test_rope(mode);
+  test_residual(mode);
+  test_crossentropy(mode);
+  test_matmul(mode);
   test_slabs();
-  test_attention(mode), test_adamw(mode);
+  test_attention(mode);
+  test_adamw(mode);
   return check::report();
 }

@@ -46,7 +46,10 @@ std::string header(uint32_t magic, uint32_t version, uint32_t n, uint32_t fourth
 }
 std::string shard(const Ints &tokens) {
   std::string s = header(20240520, 1, (uint32_t)tokens.size());
-  for (const int32_t t : tokens) s += (char)(t & 255), s += (char)(t >> 8);
+  for (const int32_t t : tokens) {
+    s += (char)(t & 255);
+    s += (char)(t >> 8);
+  }
   return s;
 }
 std::string tokenizer_file(const std::vector<std::string> &pieces, uint32_t version = 2) {
@@ -70,7 +73,9 @@ void refused(const char *what, std::function<void()> f, std::initializer_list<co
 
 CorpusOptions options(const std::string &data, const std::string &val = "", const std::string &split = "90/5/5") {
   CorpusOptions o;
-  o.data = data, o.val = val, o.split = split;
+  o.data = data;
+  o.val = val;
+  o.split = split;
   return o;
 }
 Ints all_of(const Tokens &t) {
@@ -128,7 +133,8 @@ void test_token_tokenizer() {
   const std::string good = tokenizer_file(pieces);
   const auto bad = [&](const char *what, const std::string &content, std::initializer_list<const char *> words) {
     const std::string path = f.put("bad.bin", content);
-    refused(what, [&] { read_tokenizer_bin(path); }, words);
+    refused(
+        what, [&] { read_tokenizer_bin(path); }, words);
   };
   bad("empty", "", {"bad.bin", "0 bytes"});
   bad("magic", header(1, 1, 0), {"magic 1 ", "20240328"});
@@ -201,7 +207,8 @@ void test_unknown_bytes() {
   c.val.read(two.data(), 0, 2);
   that(two == Ints({0, 2}), "a read across the gap");
   const Tokenizer fixed = Tokenizer::from_text("bytes:235a616263");
-  o.skip_unknown = false, o.fixed = &fixed;
+  o.skip_unknown = false;
+  o.fixed = &fixed;
   const Corpus d = open_corpus(o);
   that(d.tokenizer.vocabulary == 5 && text_of(d, d.val) == "a#c" && d.unknown_skipped == 0, "a fixed vocabulary");
   that(d.fingerprint == c.fingerprint, "the fingerprint is that of the data");
@@ -251,7 +258,8 @@ void test_shard_headers() {
   const std::string good = shard(ramp(0, 5));
   const auto bad = [&](const char *what, const std::string &content, std::initializer_list<const char *> words) {
     const std::string path = f.put("b.bin", content);
-    refused(what, [&] { open_corpus(options(path)); }, words);
+    refused(
+        what, [&] { open_corpus(options(path)); }, words);
   };
   bad("short", good.substr(0, 100), {"b.bin", "100 bytes", "1024"});
   bad("magic", header(20240801, 7, 0), {"magic 20240801", "20240520"});

@@ -44,7 +44,10 @@ static void exponentials() {
     float at = 0;
     floats_between(-0.f, -87.f, 997, [&](float x) {
       const double error = ulps(exact::exp_neg(x), expl(x));
-      if (!(error <= worst)) worst = error, at = x;
+      if (!(error <= worst)) {
+        worst = error;
+        at = x;
+      }
     });
     that(worst <= 1.01, "%.3f ulp at %.9g", worst, at);
     that(worst > 0.5, "an error of %.3f ulp is too good to be true: the grid is empty", worst);
@@ -125,12 +128,18 @@ static void circles() {
     double worst = 0, at = 0;
     const auto both = [&](double x) {
       const double s = (double)fabsl(exact::sin(x) - sinl(x)), c = (double)fabsl(exact::cos(x) - cosl(x));
-      if (!(std::max(s, c) <= worst)) worst = std::max(s, c), at = x;
+      if (!(std::max(s, c) <= worst)) {
+        worst = std::max(s, c);
+        at = x;
+      }
     };
     doubles_between(-10, 10, 100000, both);
     doubles_between(0, 5000, 100000, both);
     doubles_between(-1e8, 1e8, 100000, both);
-    for (int k = 1; k < 2000; k++) both(k * 1.5707963267948966), both(std::nextafter(k * .7853981633974483, 1e9));
+    for (int k = 1; k < 2000; k++) {
+      both(k * 1.5707963267948966);
+      both(std::nextafter(k * .7853981633974483, 1e9));
+    }
     that(worst <= 1.3e-16, "%.3g at %.17g", worst, at);
     that(same(exact::sin(0.), 0.) && same(exact::cos(0.), 1.), "sin(0) = 0, cos(0) = 1");
   });
@@ -309,7 +318,8 @@ static void random_numbers() {
       for (uint64_t i = 0; i < n; i++) {
         const uint64_t place = rng::permute(11, i, n);
         if (that(place < n && !seen[place], "n = %d: place %d of %d", (int)n, (int)place, (int)i)) seen[place] = 1;
-        fixed += place == i, equal += place == rng::permute(12, i, n);
+        fixed += place == i;
+        equal += place == rng::permute(12, i, n);
       }
       that(n < 63 || (fixed < 12 && equal < 12), "n = %d: %d fixed, %d as with key 12", (int)n, (int)fixed, (int)equal);
     }
@@ -323,9 +333,12 @@ static void random_numbers() {
     for (int i = 0; i < n; i++) {
       const double x = rng::uniform(21, i), z = rng::normal(22, i);
       that(x >= 0 && x < 1, "uniform %g", x);
-      u += x / n, uu += x * x / n, histogram[rng::below(23, i, 10)]++;
+      u += x / n;
+      uu += x * x / n;
+      histogram[rng::below(23, i, 10)]++;
       for (int k = 1; k < 5; k++) m[k] += std::pow(z, k) / n;
-      lag += z * rng::normal(22, i + 1) / n, largest = std::max(largest, std::fabs(z));
+      lag += z * rng::normal(22, i + 1) / n;
+      largest = std::max(largest, std::fabs(z));
     }
     const double s = 1 / std::sqrt((double)n);  // five standard deviations each
     that(std::fabs(u - .5) < 5 * s * .29 && std::fabs(uu - 1. / 3) < 5 * s * .3, "uniform: %g %g", u, uu);
@@ -360,16 +373,28 @@ static void pinned() {
   });
   pin("pinned: exp and log in double", 0xa14705d73de60f26, [](Hash &h) {
     doubles_between(-745.5, 710, 100000, [&](double x) { h.add(exact::exp(x)); });
-    doubles_between(1e-9, 3, 100000, [&](double x) { h.add(exact::log(x)), h.add(exact::log(x * 0x1p-1040)); });
+    doubles_between(1e-9, 3, 100000, [&](double x) {
+      h.add(exact::log(x));
+      h.add(exact::log(x * 0x1p-1040));
+    });
   });
   pin("pinned: sin and cos", 0x3ca1e38c1a47e5b2, [](Hash &h) {
-    doubles_between(-1e4, 1e5, 200000, [&](double x) { h.add(exact::sin(x)), h.add(exact::cos(x)); });
+    doubles_between(-1e4, 1e5, 200000, [&](double x) {
+      h.add(exact::sin(x));
+      h.add(exact::cos(x));
+    });
   });
   pin("pinned: keys, uniform, normal and permute", 0x60884fc61513b6ec, [](Hash &h) {
     const uint64_t key = rng::key_of(42, "layer.3.mlp.down");
     h.add(key);
-    for (int i = 0; i < 100000; i++) h.add(rng::normal(key, i)), h.add(rng::uniform(key, i));
-    for (int i = 0; i < 1000; i++) h.add(rng::permute(key, i, 1000)), h.add(rng::below(key, i, 12345));
+    for (int i = 0; i < 100000; i++) {
+      h.add(rng::normal(key, i));
+      h.add(rng::uniform(key, i));
+    }
+    for (int i = 0; i < 1000; i++) {
+      h.add(rng::permute(key, i, 1000));
+      h.add(rng::below(key, i, 12345));
+    }
   });
 }
 

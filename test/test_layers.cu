@@ -38,13 +38,15 @@ struct Norm {
   double eps;
   Vec<double> x, gain, dy, y, rstd, dx, dgain;
   double loss() {
-    y.resize(x.size()), rstd.resize(B * T);
+    y.resize(x.size());
+    rstd.resize(B * T);
     plain::rmsnorm_forward(y.data(), rstd.data(), x.data(), gain.data(), B * T, C, eps);
     return dot(y, dy);
   }
   void backward() {
     loss();
-    dx.resize(x.size()), dgain.resize(C);
+    dx.resize(x.size());
+    dgain.resize(C);
     plain::rmsnorm_backward(dx.data(), dgain.data(), dy.data(), x.data(), rstd.data(), gain.data(), B, T, C, {});
   }
 };
@@ -52,9 +54,12 @@ static void rmsnorm(const Golden &golden) {
   check::test("rmsnorm: goldens", [&] {
     const auto s = golden.shape("rmsnorm.x");
     Norm f{s[0], s[1], s[2], golden.number("rmsnorm.eps"), {}, {}, {}, {}, {}, {}, {}};
-    f.x = golden("rmsnorm.x"), f.gain = golden("rmsnorm.gain"), f.dy = golden("rmsnorm.dy");
+    f.x = golden("rmsnorm.x");
+    f.gain = golden("rmsnorm.gain");
+    f.dy = golden("rmsnorm.dy");
     f.backward();
-    close("y", f.y, golden("rmsnorm.y")), close("dx", f.dx, golden("rmsnorm.dx"));
+    close("y", f.y, golden("rmsnorm.y"));
+    close("dx", f.dx, golden("rmsnorm.dx"));
     close("dgain", f.dgain, golden("rmsnorm.dgain"));
   });
   check::test("rmsnorm: finite differences", [] {
@@ -75,7 +80,8 @@ static void rmsnorm(const Golden &golden) {
     same("out", again, y);
     plain::rmsnorm_backward(dx.data(), dgain.data(), dy.data(), x.data(), rstd.data(), gain.data(), 2, 5, C, {});
     plain::rmsnorm_backward(place.data(), dgain2.data(), place.data(), x.data(), rstd.data(), gain.data(), 2, 5, C, {});
-    same("dinp in place", place, dx), same("dgain in place", dgain2, dgain);
+    same("dinp in place", place, dx);
+    same("dgain in place", dgain2, dgain);
     for (int64_t n = 0; n < N; n++) {
       double square = 0;
       for (int64_t c = 0; c < C; c++) square += std::pow(y[n * C + c] / gain[c], 2) / C;
@@ -99,7 +105,8 @@ struct Linear {
   }
   void backward() {
     loss();
-    dinp.resize(B * T * C), dweight.resize(OC * C);
+    dinp.resize(B * T * C);
+    dweight.resize(OC * C);
     plain::matmul_backward_dinp(dinp.data(), dout.data(), ld, weight.data(), B * T, C, OC);
     plain::matmul_backward_dweight(dweight.data(), dout.data(), ld, inp.data(), B, T, C, OC, {});
   }
@@ -110,7 +117,8 @@ static void matmul(const Golden &golden) {
     Linear f{s[0], s[1], s[2], w[0], w[0], golden("matmul.inp"), golden("matmul.weight"), {}, {}, {}, {}};
     f.dout = golden("matmul.dout");
     f.backward();
-    close("out", f.out, golden("matmul.out")), close("dinp", f.dinp, golden("matmul.dinp"));
+    close("out", f.out, golden("matmul.out"));
+    close("dinp", f.dinp, golden("matmul.dinp"));
     close("dweight", f.dweight, golden("matmul.dweight"));
   });
   check::test("matmul: finite differences; padding of rows is neither read nor written", [] {
@@ -141,7 +149,9 @@ static void matmul(const Golden &golden) {
       for (int64_t i = 0; i < N * C; i++) want_dx[i] = fmaf(dy[i / C * OC + k], w[k * C + i % C], want_dx[i]);
     for (int64_t k = 0; k < N; k++)
       for (int64_t i = 0; i < OC * C; i++) want_dw[i] = fmaf(dy[k * OC + i / C], x[k * C + i % C], want_dw[i]);
-    same("out", y, want_y), same("dinp", dx, want_dx), same("dweight", dw, want_dw);
+    same("out", y, want_y);
+    same("dinp", dx, want_dx);
+    same("dweight", dw, want_dw);
   });
 }
 
@@ -155,7 +165,8 @@ static void rope(const Golden &golden) {
     plain::rope_table(table.data(), T, HS);
     plain::rope_forward(x.data(), table.data(), B, T, NH, HS);
     plain::rope_backward(dx.data(), table.data(), B, T, NH, HS);
-    close("y", x, golden("rope.y")), close("dx", dx, golden("rope.dx"));
+    close("y", x, golden("rope.y"));
+    close("dx", dx, golden("rope.dx"));
   });
   const int64_t B = 2, T = 5, NH = 3, HS = 4, n = B * T * 3 * NH * HS;
   check::test("rope: finite differences", [=] {
@@ -193,7 +204,10 @@ static void rope(const Golden &golden) {
     const int64_t T = 40, HS = 8;
     Vec<double> table(T * HS), qkv(T * 3 * HS), q = random<double>(HS, 1), k = random<double>(HS, 2);
     for (int64_t t = 0; t < T; t++)
-      for (int64_t d = 0; d < HS; d++) qkv[t * 3 * HS + d] = q[d], qkv[t * 3 * HS + HS + d] = k[d];
+      for (int64_t d = 0; d < HS; d++) {
+        qkv[t * 3 * HS + d] = q[d];
+        qkv[t * 3 * HS + HS + d] = k[d];
+      }
     plain::rope_table(table.data(), T, HS);
     plain::rope_forward(qkv.data(), table.data(), 1, T, 1, HS);
     const auto score = [&](int64_t i, int64_t j) {

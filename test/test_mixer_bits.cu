@@ -83,15 +83,36 @@ struct Arrays {
     }
     for (int i = 0; i < GROUP; i++) updates.push_back({take(N * C), take(N), take(N * C), 0});
     for (int k = 0; k < c.m; k++) u.push_back(take(N * C));
-    g.K = c.K, g.first = c.first, g.details = (int)D, g.stride = N * C + (int64_t)(c.seed % 3) * 8;
-    g.w = w = take(GROUP * C), g.bias = take(GROUP * (1 + D)), g.o = take(GROUP * g.stride),
+    g.K = c.K;
+    g.first = c.first;
+    g.details = (int)D;
+    g.stride = N * C + (int64_t)(c.seed % 3) * 8;
+    g.w = w = take(GROUP * C);
+    g.bias = take(GROUP * (1 + D));
+    g.o = take(GROUP * g.stride);
     g.z = take(N * c.n * GROUP);
-    g.mx = take(N * GROUP), g.l = take(N * GROUP), g.dh = take(GROUP * g.stride), g.D = take(N * GROUP);
-    q = take(C), gain = take(C), dq = take(C), dgain = take(C), h = take(GROUP * N * C);
-    saved = take(GROUP * N * MAX_PARTIALS * 3), dw = take(GROUP * c.B * C), db = take(GROUP * c.B * D);
-    coef = take(c.bases * c.m), du = take(N * C), dcoef = take(c.B);
-    for (int d = 0; d < MAX_BASES; d++)
-      rows[d] = take(N * C), row_r[d] = take(N), row_c[d] = take(N), G[d] = take(N * C), closing[d] = take(N * C);
+    g.mx = take(N * GROUP);
+    g.l = take(N * GROUP);
+    g.dh = take(GROUP * g.stride);
+    g.D = take(N * GROUP);
+    q = take(C);
+    gain = take(C);
+    dq = take(C);
+    dgain = take(C);
+    h = take(GROUP * N * C);
+    saved = take(GROUP * N * MAX_PARTIALS * 3);
+    dw = take(GROUP * c.B * C);
+    db = take(GROUP * c.B * D);
+    coef = take(c.bases * c.m);
+    du = take(N * C);
+    dcoef = take(c.B);
+    for (int d = 0; d < MAX_BASES; d++) {
+      rows[d] = take(N * C);
+      row_r[d] = take(N);
+      row_c[d] = take(N);
+      G[d] = take(N * C);
+      closing[d] = take(N * C);
+    }
     used += bits::GUARD;
   }
   BlockPartials<float> open(const Case &c, int updates) const {
@@ -117,25 +138,41 @@ struct World {
     };
     put(a.r, c.n * N, Kind::normal);
     for (const auto &s : a.g.sources) {
-      put(s.s, N * C, c.kind), put(s.ds, N * C, c.kind);
+      put(s.s, N * C, c.kind);
+      put(s.ds, N * C, c.kind);
       if (s.fresh) std::fill_n(s.ds, N * C, bits::poison());  // must not be read
     }
-    for (const auto &s : a.updates) put(s.s, N * C, c.kind), put(s.r, N, Kind::normal), put(s.ds, N * C, c.kind);
+    for (const auto &s : a.updates) {
+      put(s.s, N * C, c.kind);
+      put(s.r, N, Kind::normal);
+      put(s.ds, N * C, c.kind);
+    }
     for (const float *u : a.u) put(u, N * C, c.kind);
-    put(a.w, GROUP * C, seed % 3 ? Kind::normal : c.kind), put(a.g.bias, GROUP * (1 + D), Kind::normal);
+    put(a.w, GROUP * C, seed % 3 ? Kind::normal : c.kind);
+    put(a.g.bias, GROUP * (1 + D), Kind::normal);
     for (int k = 0; k < GROUP; k++) const_cast<float *>(a.g.bias)[k * (1 + D)] = 0;
-    put(a.g.o, GROUP * a.g.stride, Kind::normal), put(a.g.z, N * c.n * GROUP, Kind::normal);
+    put(a.g.o, GROUP * a.g.stride, Kind::normal);
+    put(a.g.z, N * c.n * GROUP, Kind::normal);
     for (float *p : {a.g.mx, a.g.l, a.g.D}) put(p, N * GROUP, Kind::normal);
-    put(a.g.dh, GROUP * a.g.stride, c.kind), put(a.q, C, c.kind), put(a.gain, C, c.kind), put(a.dq, C, c.kind);
-    put(a.dgain, C, Kind::normal), put(a.h, GROUP * N * C, Kind::normal);
-    put(a.saved, GROUP * N * MAX_PARTIALS * 3, Kind::normal), put(a.dw, GROUP * c.B * C, c.kind);
-    put(a.db, GROUP * c.B * D, c.kind), put(a.coef, c.bases * c.m, Kind::normal), put(a.du, N * C, Kind::normal);
+    put(a.g.dh, GROUP * a.g.stride, c.kind);
+    put(a.q, C, c.kind);
+    put(a.gain, C, c.kind);
+    put(a.dq, C, c.kind);
+    put(a.dgain, C, Kind::normal);
+    put(a.h, GROUP * N * C, Kind::normal);
+    put(a.saved, GROUP * N * MAX_PARTIALS * 3, Kind::normal);
+    put(a.dw, GROUP * c.B * C, c.kind);
+    put(a.db, GROUP * c.B * D, c.kind);
+    put(a.coef, c.bases * c.m, Kind::normal);
+    put(a.du, N * C, Kind::normal);
     for (int k = 0; k < c.bases * c.m; k++)
       if (k < c.m || k % 3) a.coef[k] = k < c.m || a.coef[k] > 0 ? 1.f : -1.f;
     put(a.dcoef, c.B, c.kind);
     for (int d = 0; d < MAX_BASES; d++) {
       for (float *p : {a.rows[d], a.closing[d]}) put(p, N * C, Kind::normal);
-      put(a.G[d], N * C, c.kind), put(a.row_r[d], N, Kind::normal), put(a.row_c[d], N, Kind::normal);
+      put(a.G[d], N * C, c.kind);
+      put(a.row_r[d], N, Kind::normal);
+      put(a.row_c[d], N, Kind::normal);
     }
   }
 
@@ -169,8 +206,11 @@ struct World {
     for (int k = 0; k < GROUP; k++) {
       if (k >= want.g.begin() && k < c.K) continue;
       for (int64_t i = k; i < N * c.n * GROUP; i += GROUP) got.g.z[i] = want.g.z[i];
-      for (int64_t i = k; i < N * GROUP; i += GROUP)
-        got.g.mx[i] = want.g.mx[i], got.g.l[i] = want.g.l[i], got.g.D[i] = want.g.D[i];
+      for (int64_t i = k; i < N * GROUP; i += GROUP) {
+        got.g.mx[i] = want.g.mx[i];
+        got.g.l[i] = want.g.l[i];
+        got.g.D[i] = want.g.D[i];
+      }
       std::copy_n(want.g.o + k * want.g.stride, N * c.C, got.g.o + k * want.g.stride);
     }
   }
@@ -205,7 +245,10 @@ struct World {
     const char *name = "a guard";
     int64_t at = 0;
     for (const auto &[what, p] : starts)
-      if (p <= &want[i]) name = what, at = &want[i] - p;
+      if (p <= &want[i]) {
+        name = what;
+        at = &want[i] - p;
+      }
     check::that(false, "  %s[%lld]: got %.9g (%08x) want %.9g (%08x)", name, (long long)at, (double)got[i],
                 exact::bit_cast<uint32_t>(got[i]), (double)want[i], exact::bit_cast<uint32_t>(want[i]));
   }
@@ -264,10 +307,17 @@ static Case draw(int64_t C, Kind kind, bool blocks, uint64_t seed) {
   bits::Random r{seed * 0x9e3779b97f4a7c15ull};
   const auto of = [&](std::initializer_list<int> list) { return list.begin()[r.next() % list.size()]; };
   Case c;
-  c.C = C, c.kind = kind, c.blocks = blocks, c.seed = seed;
-  c.B = of({1, 2, 3, 5}), c.T = of({1, 3, 9}), c.n = of({1, 2, 3, 7, 8, 9, 33, 100}), c.K = 1 + (int)(r.next() % 8);
+  c.C = C;
+  c.kind = kind;
+  c.blocks = blocks;
+  c.seed = seed;
+  c.B = of({1, 2, 3, 5});
+  c.T = of({1, 3, 9});
+  c.n = of({1, 2, 3, 7, 8, 9, 33, 100});
+  c.K = 1 + (int)(r.next() % 8);
   c.first = (MixGroup<float>::Lane)(r.next() % 3);
-  c.bases = blocks ? 1 + (int)(r.next() % MAX_BASES) : 1, c.m = blocks ? of({1, 2, 3, 8, 12, 20}) : 1;
+  c.bases = blocks ? 1 + (int)(r.next() % MAX_BASES) : 1;
+  c.m = blocks ? of({1, 2, 3, 8, 12, 20}) : 1;
   c.position = blocks ? (int)(r.next() % (uint64_t)c.m) : of({0, 1, 1, 1});
   c.learned = c.bases > 1 && r.next() % 2 ? 1 + (int)(r.next() % (uint64_t)(c.bases - 1)) : 0;
   while (c.n > 1 && c.n * c.N() * C > 60000) c.n = c.n / 2;
@@ -289,21 +339,41 @@ int main(int argc, char **argv) {
     for (int64_t n = 1; n <= 100; n += bits::pick(mode, 23, 11, 1, 1))
       for (bool blocks : {false, true}) {
         Case c = draw(40, Kind::normal, blocks, ++seed);
-        c.n = n, c.B = 2, c.T = 2, c.K = 1 + (int)(n % 8);
+        c.n = n;
+        c.B = 2;
+        c.T = 2;
+        c.K = 1 + (int)(n % 8);
         run(c);
       }
     for (int bases = 1; bases <= MAX_BASES; bases++) {
       Case c = draw(36, Kind::normal, true, ++seed);
-      c.n = 3, c.B = 3, c.T = 9, c.K = 8, c.bases = bases, c.learned = bases - 1;
+      c.n = 3;
+      c.B = 3;
+      c.T = 9;
+      c.K = 8;
+      c.bases = bases;
+      c.learned = bases - 1;
       run(c);
     }
     Case sequences = draw(7, Kind::normal, true, ++seed);
-    sequences.B = 19, sequences.T = 2, sequences.n = 3, sequences.bases = 4, sequences.learned = 2;
+    sequences.B = 19;
+    sequences.T = 2;
+    sequences.n = 3;
+    sequences.bases = 4;
+    sequences.learned = 2;
     Case sources = draw(5, Kind::normal, false, ++seed);
-    sources.n = 401, sources.B = 2, sources.T = 2;
+    sources.n = 401;
+    sources.B = 2;
+    sources.T = 2;
     Case updates = draw(5, Kind::normal, true, ++seed);
-    updates.m = 400, updates.position = 395, updates.n = 2, updates.B = 2, updates.T = 3;
-    run(sequences), run(sources), run(updates);
+    updates.m = 400;
+    updates.position = 395;
+    updates.n = 2;
+    updates.B = 2;
+    updates.T = 3;
+    run(sequences);
+    run(sources);
+    run(updates);
   });
   return check::report();
 }

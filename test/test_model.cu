@@ -20,8 +20,10 @@ struct Batch {
         T(T),
         inputs(B * T),
         targets(B * T) {
-    for (int64_t i = 0; i < B * T; i++)
-      inputs[i] = (int32_t)rng::below(seed, i, V), targets[i] = (int32_t)rng::below(seed + 1, i, V);
+    for (int64_t i = 0; i < B * T; i++) {
+      inputs[i] = (int32_t)rng::below(seed, i, V);
+      targets[i] = (int32_t)rng::below(seed + 1, i, V);
+    }
   }
 };
 template <class real> double gradients(GPT<real> &model, const Batch &b) {
@@ -31,7 +33,14 @@ template <class real> double gradients(GPT<real> &model, const Batch &b) {
 // Odd everywhere: the vocabulary, the number of heads, three layers
 static Config small(const std::string &router) {
   Config c;
-  c.router = router, c.L = 3, c.C = 12, c.NH = 3, c.T = 6, c.V = 13, c.eps = 1e-5, c.layerscale_init = 0.1;
+  c.router = router;
+  c.L = 3;
+  c.C = 12;
+  c.NH = 3;
+  c.T = 6;
+  c.V = 13;
+  c.eps = 1e-5;
+  c.layerscale_init = 0.1;
   return c;
 }
 // Weights with which every part of the model matters (rezero's start, a = 0, would hide the sublayers)
@@ -79,10 +88,16 @@ struct GoldenModel {
       : golden("model_" + router) {
     config = json::parse(golden.file.text("config"), golden.file.path);
     that(config.find("router") && config.find("router")->text == router, "the file is of router %s", router.c_str());
-    c.router = router, c.L = whole("layers"), c.C = whole("channels"), c.NH = whole("heads"), c.T = whole("context");
-    c.V = (int64_t)golden.number("V"), c.eps = number("eps");
+    c.router = router;
+    c.L = whole("layers");
+    c.C = whole("channels");
+    c.NH = whole("heads");
+    c.T = whole("context");
+    c.V = (int64_t)golden.number("V");
+    c.eps = number("eps");
     model = std::make_unique<GPT<double>>(c, Sizes{whole("batch"), 1, true});
-    tokens = golden.tokens("tokens"), targets = golden.tokens("targets");
+    tokens = golden.tokens("tokens");
+    targets = golden.tokens("targets");
     for (const Tensor &t : model->table.rows) {
       const std::vector<double> p = golden("p." + t.name);
       that(golden.shape("p." + t.name) == t.shape(), "shape of %s", t.name.c_str());
@@ -128,7 +143,10 @@ static void goldens(const std::string &router) {
     GoldenModel g(router);
     runtime::Schedule s;
     s.kind = runtime::Schedule::cosine;
-    s.lr = g.number("lr"), s.min_lr = g.number("min-lr"), s.warmup = g.whole("warmup"), s.steps = g.whole("steps");
+    s.lr = g.number("lr");
+    s.min_lr = g.number("min-lr");
+    s.warmup = g.whole("warmup");
+    s.steps = g.whole("steps");
     const std::vector<double> losses = g.golden("losses");
     that((int64_t)losses.size() == s.steps && s.steps == 20, "20 losses");
     for (int64_t step = 0; step < s.steps; step++) {
@@ -148,7 +166,10 @@ static void goldens(const std::string &router) {
 static void differences(const std::string &router) {
   check::test((router + ": finite differences of the whole model, every tensor").c_str(), [&] {
     Config c = small(router);
-    c.C = 8, c.NH = 2, c.T = 5, c.V = 5;
+    c.C = 8;
+    c.NH = 2;
+    c.T = 5;
+    c.V = 5;
     GPT<double> model(c, Sizes{2, 1, true});
     scatter(model);
     const Batch batch(2, c.T, c.V, 9);
@@ -188,7 +209,8 @@ static void same_in_shares(const std::string &router, int64_t B, int64_t ranks) 
   const Config c = small(router);
   const Batch batch(B, c.T, c.V, 40 + B);
   GPT<float> whole(c, Sizes{B, 1, true}), model(c, Sizes{B == 16 ? B / ranks / 2 : B / ranks, B == 16 ? 2 : 1, true});
-  scatter(whole), scatter(model);
+  scatter(whole);
+  scatter(model);
   const double want = gradients(whole, batch);
   const int64_t share = B / ranks, first = share * c.T, n = model.table.floats;
   std::vector<std::vector<float>> sum(ranks);
@@ -222,7 +244,8 @@ static void inference(const std::string &router) {
   check::test((router + ": decoding gives the rows of the forward, bit for bit").c_str(), [&] {
     const Config c = small(router);
     GPT<float> model(c, Sizes{1, 1, false}), decoding(c, Sizes{1, 1, false});
-    scatter(model), scatter(decoding);
+    scatter(model);
+    scatter(decoding);
     const Batch batch(1, c.T, c.V, 60);
     model.forward(batch.inputs.data(), 1, c.T);
     Decoder<float> decoder(decoding);
@@ -265,7 +288,8 @@ static void construction() {
   check::test("the same seed gives the same backbone in every method; another seed another", [] {
     const Config c = small("prenorm");
     GPT<float> model(c, Sizes{1, 1, false}), other(c, Sizes{1, 1, false});
-    model.initialize(5), other.initialize(6);
+    model.initialize(5);
+    other.initialize(6);
     for (const std::string router : {"rezero", "layerscale"}) {
       GPT<float> scaled(small(router), Sizes{1, 1, false});
       scaled.initialize(5);
@@ -289,14 +313,16 @@ static void construction() {
   });
   check::test("initialization: standard deviations, unit gains; decay on matrices alone", [] {
     Config c = small("layerscale");
-    c.C = 96, c.V = 67;
+    c.C = 96;
+    c.V = 67;
     GPT<float> model(c, Sizes{1, 1, false});
     model.initialize(1);
     for (const Tensor &t : model.table.rows) {
       double sum = 0, square = 0;
       for (int64_t i = 0; i < t.size(); i++) {
         const double x = model.params[t.offset + i];
-        sum += x, square += x * x;
+        sum += x;
+        square += x * x;
       }
       const auto has = [&](const char *part) { return t.name.find(part) != std::string::npos; };
       const bool norm = has("norm"), out = has("proj") || has("down"), constant = norm || t.router;
@@ -320,12 +346,14 @@ static void construction() {
         for (int64_t t = 0; t < T; t++) {  // sizes so different that a double cannot hold the sum
           const int64_t i = b * T + t;
           model.a.losses[i] = (float)std::ldexp(1 + rng::uniform(seed, i), (int)rng::below(seed + 99, i, 40));
-          s[b] = s[b] + (double)model.a.losses[i], straight = straight + (double)model.a.losses[i];
+          s[b] = s[b] + (double)model.a.losses[i];
+          straight = straight + (double)model.a.losses[i];
         }
         for (int64_t t = T - 1; t >= 0; t--) back[b] = back[b] + (double)model.a.losses[b * T + t];
       }
       const double want = ((s[0] + s[1]) + (s[2] + s[3])) + s[4];
-      other_tree += straight != want, other_chain += ((back[0] + back[1]) + (back[2] + back[3])) + back[4] != want;
+      other_tree += straight != want;
+      other_chain += ((back[0] + back[1]) + (back[2] + back[3])) + back[4] != want;
       exact::Counter<double> counter;
       model.count_losses(counter, 3, T);
       for (int64_t i = 0; i < 2 * T; i++) model.a.losses[i] = model.a.losses[3 * T + i];
@@ -351,7 +379,13 @@ static void construction() {
     GPT<double> model(small("layerscale"), Sizes{1, 1, true});
     scatter(model);
     AdamW h{};
-    h.lr = 0.01, h.beta1 = 0.9, h.beta2 = 0.95, h.eps = 1e-30, h.scale = 1, h.correction1 = 0.1, h.correction2 = 0.05;
+    h.lr = 0.01;
+    h.beta1 = 0.9;
+    h.beta2 = 0.95;
+    h.eps = 1e-30;
+    h.scale = 1;
+    h.correction1 = 0.1;
+    h.correction2 = 0.05;
     const std::vector<double> before(model.params.data, model.params.data + model.params.n);
     for (const Tensor &t : model.table.rows)
       for (int64_t i = 0; i < t.size(); i++) model.grads[t.offset + i] = 1;  // a step of lr each
@@ -416,7 +450,9 @@ static void memory() {
 static void pinned(const std::string &router, uint64_t want) {
   check::test(format("%s: pinned bits of 3 steps, float order %d", router.c_str(), exact::FLOAT_ORDER).c_str(), [&] {
     Config c = small(router);
-    c.C = 36, c.T = 35, c.V = 37;
+    c.C = 36;
+    c.T = 35;
+    c.V = 37;
     GPT<float> model(c, Sizes{4, 2, true});
     model.initialize(1);
     Hash hash;

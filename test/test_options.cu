@@ -23,7 +23,9 @@ static std::string joined(const std::vector<std::string> &lines) {
 }
 static bool contains(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
-struct Refusal { const char *line, *fragment; };
+struct Refusal {
+  const char *line, *fragment;
+};
 
 static const Refusal refusals[] = {
     {"--foo 1", "unknown option --foo"},
@@ -46,14 +48,18 @@ static const Refusal refusals[] = {
     {"--min-lr -0.5", "--min-lr must be between 0 and 1000 (or -1), got -0.5"},
     {"--beta1 1", "--beta1 must be at least 0 and below 1, got 1"},
     {"--top-k -1", "--top-k must be at least 0, got -1"},
-    {"--router wav --block 3 --layers 4", "need blocks of even length; 8 sublayers in blocks of 3 give a last block of 2"},
+    {"--router wav --block 3 --layers 4",
+     "need blocks of even length; 8 sublayers in blocks of 3 give a last block of 2"},
     {"--router wav --block 5 --layers 5", "need blocks of even length"},
-    {"--router wav --block 6 --layers 4 --details phase,foo", "'foo' is none of phase, split, random, duplicate, learned"},
+    {"--router wav --block 6 --layers 4 --details phase,foo",
+     "'foo' is none of phase, split, random, duplicate, learned"},
     {"--router block --details split,split", "split stands twice"},
     {"--router attnres --block 4", "--block has no meaning with --router attnres"},
     {"--router delta --rho 1", "--rho has no meaning with --router delta"},
     {"--key-eps 1e-5", "--key-eps has no meaning with --router prenorm"},
-    {"--router magic", "--router must be one of prenorm, rezero, layerscale, attnres, block, delta, delta-block, wav, haares, got 'magic'"},
+    {"--router magic",
+     "--router must be one of prenorm, rezero, layerscale, attnres, block, delta, delta-block, wav, haares, got "
+     "'magic'"},
     {"--schedule step", "--schedule must be one of cosine, linear, wsd, constant"},
     {"--verbose=2", "--verbose must be 0 or 1, got '2'"},
     {"--part test", "--part is not an option of train"},
@@ -102,8 +108,9 @@ static void test_errors() {
 
 static void test_accepted() {
   check::test("values in both forms, commands, positionals", [] {
-    const Parsed p = parse_line("train --lr 2e-3 --steps=7 --warmup 0 --verbose --dry-run=0 --min-lr -1 "
-                                "--data=--odd --top-p .5");
+    const Parsed p = parse_line(
+        "train --lr 2e-3 --steps=7 --warmup 0 --verbose --dry-run=0 --min-lr -1 "
+        "--data=--odd --top-p .5");
     check::that(p.errors.empty(), "errors: %s", joined(p.errors).c_str());
     const Options &o = p.options;
     check::that(o.lr == 2e-3 && o.steps == 7 && o.verbose && !o.dry_run && o.data == "--odd" && o.top_p == .5,
@@ -114,7 +121,7 @@ static void test_accepted() {
                 "compare");
     check::that(parse_line("--verbose sample x").command == "sample", "command after a flag");
     check::that(parse_line("--micro-batch 6 --batch 6").errors.empty() &&
-                parse_line("--micro-batch 4 --batch 7").errors.empty(),
+                    parse_line("--micro-batch 4 --batch 7").errors.empty(),
                 "micro-batch");
   });
   check::test("--resume with and without a value", [] {
@@ -130,8 +137,9 @@ static void test_accepted() {
     std::string folder = std::string(tmp && *tmp ? tmp : "/tmp") + "/test_optionsXXXXXX";
     if (!mkdtemp(&folder[0])) throw Error("no temporary folder");
     const std::string path = folder + "/x.options";
-    write_file(path, "# comment\n\n--lr 0.02  # high\n--layers=3\n"
-                     "--prompt \"C # minor\" # quoted\n  --verbose\n--heads 2\n");
+    write_file(path,
+               "# comment\n\n--lr 0.02  # high\n--layers=3\n"
+               "--prompt \"C # minor\" # quoted\n  --verbose\n--heads 2\n");
     const Parsed p = parse_line("--heads 1 --options " + path, "--lr 0.01\n--seed 9\n--heads 8\n");
     check::that(p.errors.empty(), "errors: %s", joined(p.errors).c_str());
     const Options &o = p.options;
@@ -140,22 +148,28 @@ static void test_accepted() {
     check::that(parse_line("show x", "--lr 0.01").errors.empty(), "built-in options of training do not disturb show");
     write_file(path, "--lr x\nlr 3\n--nope 1\n--lr 1\n--lr 2\n--options y\n");
     const std::string e = joined(parse_line("--options " + path).errors);
-    for (const char *part : {":1: --lr must be a number", ":2: expected --name value, got 'lr 3'",
-                             ":3: unknown option --nope",
-                             ":4: --lr is given twice", ":5: --lr is given twice", ":6: --options cannot stand"})
+    for (const char *part :
+         {":1: --lr must be a number", ":2: expected --name value, got 'lr 3'", ":3: unknown option --nope",
+          ":4: --lr is given twice", ":5: --lr is given twice", ":6: --options cannot stand"})
       check::that(contains(e, path + part), "no '%s' in %s", part, e.c_str());
-    unlink(path.c_str()), rmdir(folder.c_str());
+    unlink(path.c_str());
+    rmdir(folder.c_str());
   });
   check::test("defaults that choose", [] {
     Options o;
     check::that(effective_min_lr(o) == o.lr / 10 && effective_warmup(o) == 20 && effective_micro_batch(o) == 8,
                 "defaults");
-    o.steps = 100, o.micro_batch = 4, o.min_lr = 0, o.layers = 18;
+    o.steps = 100;
+    o.micro_batch = 4;
+    o.min_lr = 0;
+    o.layers = 18;
     check::that(effective_min_lr(o) == 0 && effective_warmup(o) == 10 && effective_micro_batch(o) == 4, "set");
     check::that(effective_layerscale_init(o) == .1, "18 layers");
-    o.layers = 24, o.steps = 5;
+    o.layers = 24;
+    o.steps = 5;
     check::that(effective_layerscale_init(o) == 1e-5 && effective_warmup(o) == 5, "24 layers");
-    o.layers = 25, o.warmup = 3;
+    o.layers = 25;
+    o.warmup = 3;
     check::that(effective_layerscale_init(o) == 1e-6 && effective_warmup(o) == 3, "25 layers");
   });
 }
@@ -172,14 +186,16 @@ static void test_table() {
         if (!there) continue;
         std::string entry;  // in one line
         for (const char c : page.substr(at, page.find("\n  --", at + 1) - at))
-          if (c != '\n' && !(c == ' ' && !entry.empty() && entry.back() == ' ')) entry += c;
-          else if (c == '\n' && !entry.empty() && entry.back() != ' ') entry += ' ';
+          if (c != '\n' && !(c == ' ' && !entry.empty() && entry.back() == ' '))
+            entry += c;
+          else if (c == '\n' && !entry.empty() && entry.back() != ' ')
+            entry += ' ';
         check::that(contains(entry, "default " + default_text(option) + "]"), "%s: %s", row.name, entry.c_str());
       }
     }
     check::that(contains(help("train"), "between 1 and 1024; default 4]"), "range and default of --heads");
     check::that(parse_line("eval --help").help == "text" && parse_line("-h").help == "text" &&
-                parse_line("--help=markdown").help == "markdown" && parse_line("eval --help").errors.empty(),
+                    parse_line("--help=markdown").help == "markdown" && parse_line("eval --help").errors.empty(),
                 "asked for");
   });
   check::test("markdown has one row per option", [] {
@@ -200,7 +216,12 @@ static void test_table() {
 static void test_json() {
   check::test("science goes through JSON unchanged, circumstance stays out", [] {
     Options o;
-    o.lr = 0.1 + 0.2, o.steps = 123456789012, o.router = "rezero", o.eps = 1e-300, o.seed = INT64_MAX, o.threads = 7;
+    o.lr = 0.1 + 0.2;
+    o.steps = 123456789012;
+    o.router = "rezero";
+    o.eps = 1e-300;
+    o.seed = INT64_MAX;
+    o.threads = 7;
     Options back;
     options_from_science_json(back, science_json(o));
     check::that(back.lr == o.lr && back.steps == o.steps && back.router == o.router && back.eps == o.eps, "values");
@@ -210,14 +231,16 @@ static void test_json() {
     const json::Value v = json::parse(effective_json(o), "effective");
     check::that(v.keys.size() == option_table().size(), "every option in run.json");
     Options copy;
-    o.resume = true, o.resume_from = "x \"y\"", o.verbose = true;
+    o.resume = true;
+    o.resume_from = "x \"y\"";
+    o.verbose = true;
     const json::Value all = json::parse(effective_json(o), "effective");
     for (size_t i = 0; i < all.keys.size(); i++) restore_option(copy, all.keys[i], all.items[i], "run.json");
     check::that(effective_json(copy) == effective_json(o), "every option can be restored");
   });
   check::test("a bad configuration is refused by name", [] {
     const Refusal bad[] = {{"{\"layers\":0}", "--layers must be between"}, {"{\"layers\":\"4\"}", "wrong JSON type"},
-                           {"{\"layers\":4.5}", "whole number"},          {"{\"new\":1}", "unknown option \"new\""},
+                           {"{\"layers\":4.5}", "whole number"},           {"{\"new\":1}", "unknown option \"new\""},
                            {"{\"threads\":1}", "does not belong"},         {"[]", "must be a JSON object"},
                            {"{\"layers\":4", "not JSON at offset 11"},     {"{\"lr\":\"NaN\"}", "wrong JSON type"}};
     for (const Refusal &r : bad) {

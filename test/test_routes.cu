@@ -10,7 +10,14 @@ using Details = std::vector<std::string>;
 
 static Config config(const std::string &router, const Details &details, int64_t L, int64_t block) {
   Config c;
-  c.router = router, c.details = details, c.L = L, c.block = block, c.C = 20, c.NH = 2, c.T = 5, c.V = 11;
+  c.router = router;
+  c.details = details;
+  c.L = L;
+  c.block = block;
+  c.C = 20;
+  c.NH = 2;
+  c.T = 5;
+  c.V = 11;
   return c;
 }
 static const std::vector<Config> &all() {
@@ -37,8 +44,10 @@ struct Batch {
         T(c.T),
         inputs(B * T),
         targets(B * T) {
-    for (int64_t i = 0; i < B * T; i++)
-      inputs[i] = (int32_t)rng::below(5, i, c.V), targets[i] = (int32_t)rng::below(6, i, c.V);
+    for (int64_t i = 0; i < B * T; i++) {
+      inputs[i] = (int32_t)rng::below(5, i, c.V);
+      targets[i] = (int32_t)rng::below(6, i, c.V);
+    }
   }
 };
 // The backbone as it starts; queries, gains, betas, coefficients and scales random where asked
@@ -66,7 +75,10 @@ static void rebuild(const MixRouter<double> &mix, const Routes::Read &r, int64_t
     double scale = 1;
     bool found = false;
     for (size_t s = 0; s < mix.sources.size(); s++)
-      if (mix.source_name(s) == r.sources[i]) row.assign(mix.sources[s].s, mix.sources[s].s + C), found = true;
+      if (mix.source_name(s) == r.sources[i]) {
+        row.assign(mix.sources[s].s, mix.sources[s].s + C);
+        found = true;
+      }
     if (!found) {  // of the open block, with its c from the plain reader
       const BlockPartials<double> open = mix.open(mix.blocks[mix.reads[j].block], mix.reads[j].position);
       const auto read = reader(open, C);
@@ -74,10 +86,14 @@ static void rebuild(const MixRouter<double> &mix, const Routes::Read &r, int64_t
       int d = 0;
       while (d + 1 < partials.n && r.sources[i] != "P" + mix.c.details[d]) d++;
       d = r.sources[i] == "PC" ? 0 : d + 1;
-      row.assign(partials.row[d], partials.row[d] + C), scale = partials.c[d];
+      row.assign(partials.row[d], partials.row[d] + C);
+      scale = partials.c[d];
     }
     double square = 0;
-    for (int64_t x = 0; x < C; x++) h[x] += r.weight[i] * scale * row[x], square += scale * row[x] * scale * row[x];
+    for (int64_t x = 0; x < C; x++) {
+      h[x] += r.weight[i] * scale * row[x];
+      square += scale * row[x] * scale * row[x];
+    }
     const double rms = std::sqrt(square / (double)C + mix.c.key_eps);
     same("term_rms of " + r.name + ", " + r.sources[i], r.term[i], r.weight[i] * rms, 1e-12);
   }
@@ -97,7 +113,10 @@ static void test_weights() {
       std::string list;
       for (const Routes::Read &r : routes.reads) {
         double sum = 0;
-        for (double w : r.weight) sum += w / (double)c.T, that(w > 0, "read %s: a weight is %g", r.name.c_str(), w);
+        for (double w : r.weight) {
+          sum += w / (double)c.T;
+          that(w > 0, "read %s: a weight is %g", r.name.c_str(), w);
+        }
         same("weights of read " + r.name, sum, 1, 1e-12);
         list += r.name + ":";
         for (const std::string &s : r.sources) list += " " + s;
@@ -112,7 +131,8 @@ static void test_float() {
     for (const Config &c : all()) {
       GPT<float> model(c, Sizes{2, 1, true});
       GPT<double> exact(c, Sizes{2, 1, false});
-      fill(model, true), fill(exact, true);
+      fill(model, true);
+      fill(exact, true);
       const Batch batch(2, c);
       const Routes a = measure_routes(model, batch.inputs.data(), batch.targets.data(), 2, c.T),
                    b = measure_routes(exact, batch.inputs.data(), nullptr, 2, c.T);
@@ -298,6 +318,12 @@ static void test_json() {
 
 int main() {
   device::set_threads(1);
-  test_weights(), test_float(), test_uniform(), test_distance(), test_rms(), test_passes(), test_json();
+  test_weights();
+  test_float();
+  test_uniform();
+  test_distance();
+  test_rms();
+  test_passes();
+  test_json();
   return check::report();
 }

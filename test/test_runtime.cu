@@ -26,7 +26,10 @@ struct Folder {
 static void test_schedule() {
   check::test("learning rate at the key steps", [] {
     Schedule s;
-    s.lr = 1e-3, s.min_lr = 1e-4, s.warmup = 10, s.steps = 110;
+    s.lr = 1e-3;
+    s.min_lr = 1e-4;
+    s.warmup = 10;
+    s.steps = 110;
     for (const auto kind : {Schedule::cosine, Schedule::linear, Schedule::wsd, Schedule::constant}) {
       s.kind = kind;
       check::that(near(learning_rate(s, 0), 1e-4) && near(learning_rate(s, 4), 5e-4), "warm-up, schedule %d", kind);
@@ -34,26 +37,30 @@ static void test_schedule() {
                   kind);
       const double end = kind == Schedule::constant ? s.lr : s.min_lr;
       check::that(learning_rate(s, 110) == end && learning_rate(s, 1000) == end, "end, schedule %d", kind);
-      for (int64_t i = 10; i < 109; i++) check::that(learning_rate(s, i + 1) <= learning_rate(s, i),
-                                                     "schedule %d never rises", kind);
+      for (int64_t i = 10; i < 109; i++)
+        check::that(learning_rate(s, i + 1) <= learning_rate(s, i), "schedule %d never rises", kind);
     }
     s.kind = Schedule::cosine;
-    check::that(near(learning_rate(s, 60), 5.5e-4) && near(learning_rate(s, 35), 1e-4 +
-                                                           9e-4 * (0.5 + std::sqrt(2.) / 4)), "cosine");
+    check::that(
+        near(learning_rate(s, 60), 5.5e-4) && near(learning_rate(s, 35), 1e-4 + 9e-4 * (0.5 + std::sqrt(2.) / 4)),
+        "cosine");
     s.kind = Schedule::linear;
     check::that(near(learning_rate(s, 60), 5.5e-4) && near(learning_rate(s, 35), 7.75e-4), "linear");
     s.kind = Schedule::wsd;
     check::that(learning_rate(s, 88) == s.lr && near(learning_rate(s, 99), 5.5e-4), "wsd");
     s.kind = Schedule::constant;
     check::that(learning_rate(s, 109) == s.lr, "constant");
-    s.warmup = 0, s.kind = Schedule::cosine;
+    s.warmup = 0;
+    s.kind = Schedule::cosine;
     check::that(learning_rate(s, 0) == s.lr, "no warm-up");
     s.warmup = 110;
     check::that(learning_rate(s, 109) == s.lr && learning_rate(s, 110) == s.min_lr, "all warm-up");
   });
   check::test("schedule of the options, bias correction", [] {
     Options o;
-    o.schedule = "wsd", o.steps = 2000, o.lr = 0.5;
+    o.schedule = "wsd";
+    o.steps = 2000;
+    o.lr = 0.5;
     const Schedule s = schedule_of(o);
     check::that(s.kind == Schedule::wsd && s.warmup == 40 && s.min_lr == 0.05 && s.steps == 2000, "schedule_of");
     check::that(near(bias_correction(0.9, 1), 0.1, 1e-14) && near(bias_correction(0.95, 2), 1 - 0.9025, 1e-14),
@@ -84,10 +91,14 @@ static void test_sampler() {
       if (far(5. / 7)) check::that(draw(x, 4, 1, 2, 1, 42, i) == (u < 5. / 7 ? 2 : 1), "top-k 2, u %.9g", u);
       if (far(5. / 7)) check::that(draw(x, 4, 1, 0, .7, 42, i) == (u < 5. / 7 ? 2 : 1), "top-p 0.7, u %.9g", u);
       if (far(25. / 31) && far(29. / 31) && far(30. / 31))
-        check::that(draw(x, 4, .5, 0, 1, 42, i) == (u < 25. / 31 ? 2 : u < 29. / 31 ? 1 : u < 30. / 31 ? 0 : 3),
+        check::that(draw(x, 4, .5, 0, 1, 42, i) == (u < 25. / 31   ? 2
+                                                    : u < 29. / 31 ? 1
+                                                    : u < 30. / 31 ? 0
+                                                                   : 3),
                     "temperature, u %.9g", u);
       check::that(draw(x, 4, 1, 9, 1, 42, i) == draw(x, 4, 1, 0, 1, 42, i), "top-k beyond the vocabulary");
-      top2 += draw(x, 4, 1, 3, 1, 42, i) == 3, nucleus += draw(x, 4, 1, 0, .8, 42, i) == 3;
+      top2 += draw(x, 4, 1, 3, 1, 42, i) == 3;
+      nucleus += draw(x, 4, 1, 0, .8, 42, i) == 3;
     }
     check::that(top2 == 0 && nucleus == 0, "of equals the lower index stays");
   });
@@ -126,8 +137,9 @@ static void test_log() {
       log.event("step", 3);
     }
     const std::string after = read_file(path + "/log.jsonl");
-    check::that(after == before.substr(0, before.find("{\"event\":\"step\",\"step\":3")) +
-                "{\"event\":\"step\",\"step\":3}\n", "%s", after.c_str());
+    check::that(
+        after == before.substr(0, before.find("{\"event\":\"step\",\"step\":3")) + "{\"event\":\"step\",\"step\":3}\n",
+        "%s", after.c_str());
     float loss = 0;
     const json::Value v = json::parse(after.substr(0, after.find('\n')), "line");
     sscanf(v.find("loss")->text.c_str(), "%f", &loss);
@@ -171,7 +183,11 @@ static std::string progress_text(const Folder &folder, bool terminal, int64_t st
   {
     Progress progress(out, 0, steps, 100, terminal);
     StepInfo s;
-    s.loss = 1.23449, s.lr = 9.8e-4, s.norm = .834, s.tokens_per_second = 12345, s.fma_share = .712;
+    s.loss = 1.23449;
+    s.lr = 9.8e-4;
+    s.norm = .834;
+    s.tokens_per_second = 12345;
+    s.fma_share = .712;
     for (s.step = 1; s.step <= steps; s.step++) {
       progress.step(s, 100 + seconds_per_step * (double)s.step);
       if (s.step == 5) progress.line("val 1.5");
@@ -186,8 +202,10 @@ static void test_progress() {
     const Folder folder;
     const auto count = [](const std::string &s, char c) { return std::count(s.begin(), s.end(), c); };
     const std::string text = progress_text(folder, false, 1000, .001);
-    check::that(contains(text, "step 20/1000 | loss 1.2345 | lr 9.8e-04 | norm 0.83 | 12.3k tok/s | "
-                               "71 % of FMA peak | 1s left\n"), "%s", text.c_str());
+    check::that(contains(text,
+                         "step 20/1000 | loss 1.2345 | lr 9.8e-04 | norm 0.83 | 12.3k tok/s | "
+                         "71 % of FMA peak | 1s left\n"),
+                "%s", text.c_str());
     check::that(count(text, '\n') == 3 + 50 + 1 && count(text, '\r') == 0, "%d lines", (int)count(text, '\n'));
     check::that(contains(text, "\nval 1.5\nstep 20/"), "a line of its own");
     check::that(contains(text, "step 1000/1000"), "the last step");
@@ -197,7 +215,8 @@ static void test_progress() {
                 (int)count(screen, '\r'));
     check::that(contains(screen, "\033[K\nval 1.5\n\r"), "the line is ended first");
     check::that(duration_text(12.4) == "12s" && duration_text(192) == "3m12s" && duration_text(7500) == "2h05m" &&
-                duration_text(273600) == "3d04h", "durations");
+                    duration_text(273600) == "3d04h",
+                "durations");
     check::that(count_text(950) == "950" && count_text(4.56e6) == "4.56M", "counts");
   });
 }
@@ -211,7 +230,8 @@ static void test_signals() {
       check::that(!stop.requested() && stop.name()[0] == 0, "quiet");
       raise(SIGTERM);
       check::that(stop.requested() && !strcmp(stop.name(), "SIGTERM"), "SIGTERM");
-      raise(SIGINT), raise(SIGINT);
+      raise(SIGINT);
+      raise(SIGINT);
       check::that(!strcmp(stop.name(), "SIGINT") && !earlier, "SIGINT, twice");
     }
     raise(SIGINT);

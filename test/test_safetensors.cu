@@ -42,15 +42,20 @@ struct Sample {
   std::map<std::string, std::string> metadata = {{"config", "{\"lr\":0.001,\"layers\":2}"},
                                                  {"\"odd\"\n", "\xc3\xa9\t\\"}};
   std::vector<TensorView> tensors() const {
-    return {{"bytes", {3}, "U8", bytes.data()}, {"w", {2, 3}, "F32", w.data()}, {"m", {2}, "F64", m.data()},
-            {"ids", {}, "I32", ids.data()},     {"none", {0, 4}, "F32", nullptr}};
+    return {{"bytes", {3}, "U8", bytes.data()},
+            {"w", {2, 3}, "F32", w.data()},
+            {"m", {2}, "F64", m.data()},
+            {"ids", {}, "I32", ids.data()},
+            {"none", {0, 4}, "F32", nullptr}};
   }
 };
 
 static void test_json() {
   check::test("JSON values and their text", [] {
-    const json::Value v = json::parse(" {\"a\": [1, -2.5e-3, true, null, {}], "
-                                      "\"\\u00e9\\ud83d\\ude00\\n\": \"x\\\"y\"} ", "t");
+    const json::Value v = json::parse(
+        " {\"a\": [1, -2.5e-3, true, null, {}], "
+        "\"\\u00e9\\ud83d\\ude00\\n\": \"x\\\"y\"} ",
+        "t");
     int64_t i = 0;
     double d = 0;
     check::that(v.find("a")->items.size() == 5 && v.find("a")->items[0].to(i) && i == 1, "integer");
@@ -59,10 +64,12 @@ static void test_json() {
                 "escapes");
     check::that(json::quote("a\"\\\n\x01\xff\xc3\xa9") == "\"a\\\"\\\\\\n\\u0001\\ufffd\xc3\xa9\"", "quote");
     check::that(json::number(0.1) == "0.1" && json::number(0.1f) == "0.1" &&
-                json::number((double)0.1f) == "0.10000000149011612", "shortest");
+                    json::number((double)0.1f) == "0.10000000149011612",
+                "shortest");
     check::that(json::number(NAN) == "\"NaN\"" && json::number(-HUGE_VAL) == "\"-Infinity\"", "no numbers");
-    check::that(json::object({{"a", 1}, {"b", true}, {"c", "x"},
-                              {"d", .5f}}) == "{\"a\":1,\"b\":true,\"c\":\"x\",\"d\":0.5}", "object");
+    check::that(
+        json::object({{"a", 1}, {"b", true}, {"c", "x"}, {"d", .5f}}) == "{\"a\":1,\"b\":true,\"c\":\"x\",\"d\":0.5}",
+        "object");
     for (uint64_t k = 0; k < 20000; k++) {
       const uint64_t bits = (uint64_t)rng::philox(3, k).x[0] << 32 | rng::philox(3, k).x[1];
       double x, y = 0;
@@ -149,11 +156,13 @@ static void test_round_trip() {
     const std::vector<float> large(1 << 16);
     struct rlimit old, small;
     getrlimit(RLIMIT_FSIZE, &old);
-    small = old, small.rlim_cur = 4096;
+    small = old;
+    small.rlim_cur = 4096;
     const auto handler = signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &small);
-    const std::string e = refusal([&] { save_safetensors(folder.file("a"), {{"w", {1 << 16}, "F32", large.data()}},
-                                                         {}); });
+    const std::string e = refusal([&] {
+      save_safetensors(folder.file("a"), {{"w", {1 << 16}, "F32", large.data()}}, {});
+    });
     setrlimit(RLIMIT_FSIZE, &old);
     signal(SIGXFSZ, handler);
     check::that(contains(e, "cannot write " + folder.file("a") + ": File too large"), "got '%s'", e.c_str());
@@ -232,7 +241,8 @@ static void test_malformed() {
       text[(size_t)rng::below(11, 3 * k, header)] = (char)rng::below(11, 3 * k + 1, 256);
       if (k % 5 == 0) text.resize((size_t)rng::below(11, 3 * k + 2, text.size()));
       FILE *f = fopen(folder.file("b").c_str(), "wb");
-      fwrite(text.data(), 1, text.size(), f), fclose(f);
+      fwrite(text.data(), 1, text.size(), f);
+      fclose(f);
       try {
         const SafetensorsFile file(folder.file("b"));
         for (const TensorView &t : file.tensors) {
@@ -269,9 +279,13 @@ static void test_compare() {
     const std::string one = compared(folder, 1);
     check::that(contains(one, "first difference: w[3] = [1,0]: 3.25 (0x40500000) and 3.25000024 (0x40500001)\n"), "%s",
                 one.c_str());
-    check::that(contains(one, "different: 1 elements in 1 of 5 tensors, 0 tensors missing or "
-                              "of another shape, 0 metadata"), "%s", one.c_str());
-    s.w[1] = 0, s.bytes[2] = 254, s.ids[0] = 5;
+    check::that(contains(one,
+                         "different: 1 elements in 1 of 5 tensors, 0 tensors missing or "
+                         "of another shape, 0 metadata"),
+                "%s", one.c_str());
+    s.w[1] = 0;
+    s.bytes[2] = 254;
+    s.ids[0] = 5;
     save_safetensors(folder.file("b"), s.tensors(), s.metadata);
     const std::string more = compared(folder, 1);
     check::that(contains(more, "first difference: w[1] = [0,1]: -0 (0x80000000) and 0 (0x00000000)"), "%s",
@@ -286,13 +300,14 @@ static void test_compare() {
     s.metadata["config"] = "{\"lr\":0.002,\"layers\":2,\"seed\":1}";
     s.metadata["step"] = "7";
     std::vector<TensorView> tensors = s.tensors();
-    tensors[1].shape = {3, 2}, tensors[2].name = "n";
+    tensors[1].shape = {3, 2};
+    tensors[2].name = "n";
     save_safetensors(folder.file("b"), tensors, s.metadata);
     const std::string text = compared(folder, 1);
-    for (const char *part : {"metadata config, lr: 0.001 and 0.002\n", "metadata config, seed: missing and 1\n",
-                             "metadata step: missing and \"7\"\n", "tensor w: F32[2,3] and F32[3,2]\n",
-                             "tensor m: F64[2] and missing\n", "tensor n: missing and F64[2]\n",
-                             "3 tensors missing", "2 metadata entries"})
+    for (const char *part :
+         {"metadata config, lr: 0.001 and 0.002\n", "metadata config, seed: missing and 1\n",
+          "metadata step: missing and \"7\"\n", "tensor w: F32[2,3] and F32[3,2]\n", "tensor m: F64[2] and missing\n",
+          "tensor n: missing and F64[2]\n", "3 tensors missing", "2 metadata entries"})
       check::that(contains(text, part), "no '%s' in %s", part, text.c_str());
     check::that(!contains(text, "layers"), "equal entries stay out");
   });

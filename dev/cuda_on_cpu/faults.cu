@@ -193,7 +193,9 @@ static void expect(cudaError_t want, cudaError_t got, const char *what) {
 static void refusals(float *device, float *host) {  // what a GPU refuses is refused
   const auto launch = [&](unsigned blocks, unsigned threads, size_t shared) {
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(blocks), config.blockDim = dim3(threads), config.dynamicSmemBytes = shared;
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
     return cudaLaunchKernelEx(&config, scale, device, (const float *)device);
   };
   expect(cudaErrorInvalidConfiguration, launch(1, 1056, 0), "1056 threads");

@@ -54,7 +54,9 @@ char order() {
 }
 uint64_t draw(uint64_t n) {  // xorshift
   static uint64_t state = strtoull(setting("EMU_SEED", "1"), nullptr, 0) * 0x9E3779B97F4A7C15u + 1;
-  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
   return (state >> 20) % n;
 }
 
@@ -158,7 +160,8 @@ static std::string where(const Fiber &f) {
     const char *how = f.state == State::exited    ? "has exited; last seen at"
                       : f.state == State::at_warp ? "waits for its warp at"
                                                   : "waits for the block at";
-    s += "\n    from thread " + std::to_string(i) + ": " + how + " " + where(f), lines++;
+    s += "\n    from thread " + std::to_string(i) + ": " + how + " " + where(f);
+    lines++;
   }
   fail("%s: %s%s", where(*fibers[first]).c_str(),
        exited ? "divergent barrier: some threads have left the kernel, others wait here"
@@ -174,7 +177,8 @@ static void release_barrier() {
     f->value = (uint64_t)barrier_sum;
     runnable.add(f);
   }
-  at_barrier = 0, barrier_sum = 0;
+  at_barrier = 0;
+  barrier_sum = 0;
   barrier_passed();
 }
 static void give_way() {  // of a fiber that has just put itself aside
@@ -191,8 +195,12 @@ static void give_way() {  // of a fiber that has just put itself aside
 int64_t block_barrier(int64_t value, const char *file, int line) {
   if (!current) fail("%s:%d: a barrier in host code", file, line);
   Fiber &me = *current;
-  me.state = State::at_barrier, me.file = file, me.line = line, me.code = CALLER;
-  at_barrier++, barrier_sum += value;
+  me.state = State::at_barrier;
+  me.file = file;
+  me.line = line;
+  me.code = CALLER;
+  at_barrier++;
+  barrier_sum += value;
   give_way();
   return (int64_t)me.value;
 }
@@ -246,7 +254,12 @@ uint64_t warp_operation(Op op, unsigned mask, uint64_t value, int source, const 
   Fiber &me = *current;
   const int warp = me.index / WARP;
   Warp &w = warps[warp];
-  me.op = op, me.mask = mask, me.value = value, me.source = source, me.file = file, me.line = line;
+  me.op = op;
+  me.mask = mask;
+  me.value = value;
+  me.source = source;
+  me.file = file;
+  me.line = line;
   me.code = CALLER;
   check_mask(me, warp);
   me.state = State::at_warp;
@@ -275,12 +288,19 @@ static void exit_thread() {
 void run_block(unsigned x, unsigned y, unsigned z) {
   const dim3 d = running.block;
   blockIdx = {x, y, z};
-  at_barrier = exited = 0, barrier_sum = 0;
-  for (Warp &w : warps) w.gone = 0, w.groups = 0;
+  at_barrier = exited = 0;
+  barrier_sum = 0;
+  for (Warp &w : warps) {
+    w.gone = 0;
+    w.groups = 0;
+  }
   for (unsigned t = 0; t < (unsigned)threads; t++) {
     Fiber *f = fibers[t];
     f->thread = {t % d.x, t / d.x % d.y, t / (d.x * d.y)};
-    f->file = "the start", f->line = 0, f->code = 0, f->wrote = false;
+    f->file = "the start";
+    f->line = 0;
+    f->code = 0;
+    f->wrote = false;
     runnable.add(f);
   }
   switch_to(runnable.take());

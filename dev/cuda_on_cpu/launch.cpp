@@ -116,13 +116,16 @@ static void run_blocks() {
   const dim3 g = running.grid;
   const int64_t blocks = volume(g);
   set_threads((int)volume(running.block));
-  blockDim = running.block, gridDim = g;
+  blockDim = running.block;
+  gridDim = g;
   take_dynamic(running.shared);
   const auto &variables = variables_of(running.kernel);
   set_static_shared(variables);
   launch_begins();
   Row &row = rows[running.kernel];
-  row.launches++, row.blocks += blocks, row.threads += blocks * threads;
+  row.launches++;
+  row.blocks += blocks;
+  row.threads += blocks * threads;
   if (blocks > volume(row.grid)) row.grid = g;
   if (threads > volume(row.block)) row.block = running.block;
   std::vector<int64_t> shuffled((size_t)(order() == 'r' ? blocks : 0));
@@ -172,7 +175,10 @@ cudaError_t launch(const cudaLaunchConfig_t *config, void (*body)(void *), void 
     return last_error = error;
   }
   const Launch what{g, d, config->dynamicSmemBytes, body, destroy, args, args_size, kernel};
-  enqueue(config->stream, [what] { return run(what), true; });
+  enqueue(config->stream, [what] {
+    run(what);
+    return true;
+  });
   return cudaSuccess;
 }
 

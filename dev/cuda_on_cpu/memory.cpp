@@ -136,7 +136,8 @@ extern "C" cudaError_t cudaFree(void *p) {
     free(p);
   else
     drop_pages(a);
-  a.alive = false, in_use -= a.size;
+  a.alive = false;
+  in_use -= a.size;
   alive.erase(found);
   return cudaSuccess;
 }
@@ -192,14 +193,29 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind
       staged.reset(malloc(bytes), free);
       source = memcpy(staged.get(), from, bytes);
     }
-    enqueue(stream, [=] { return memcpy(to, source, bytes), (void)staged, set_written(to, bytes, true), true; });
+    enqueue(stream, [=] {
+      memcpy(to, source, bytes);
+      (void)staged;
+      set_written(to, bytes, true);
+      return true;
+    });
   } else if (from_device && to_device) {
-    enqueue(stream, [=] { return memmove(to, from, bytes), copy_written(to, from, bytes), true; });
+    enqueue(stream, [=] {
+      memmove(to, from, bytes);
+      copy_written(to, from, bytes);
+      return true;
+    });
   } else if (from_device) {
-    enqueue(stream, [=] { return to_host(to, from, bytes, caller), true; });
+    enqueue(stream, [=] {
+      to_host(to, from, bytes, caller);
+      return true;
+    });
     if (!is_pinned(to)) drain(stream);
   } else {
-    enqueue(stream, [=] { return memcpy(to, from, bytes), true; });
+    enqueue(stream, [=] {
+      memcpy(to, from, bytes);
+      return true;
+    });
   }
   return cudaSuccess;
 }
@@ -224,7 +240,10 @@ extern "C" cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStr
   if (!is_stream(stream)) return last_error = cudaErrorInvalidResourceHandle;
   if (!bytes) return cudaSuccess;
   if (!find(p, bytes)) return last_error = cudaErrorInvalidValue;
-  enqueue(stream, [=] { return set_bytes((char *)p, value, bytes), true; });
+  enqueue(stream, [=] {
+    set_bytes((char *)p, value, bytes);
+    return true;
+  });
   return cudaSuccess;
 }
 extern "C" cudaError_t cudaMemset(void *p, int value, size_t bytes) {

@@ -157,7 +157,8 @@ void catch_faults() {
   if (has_asan()) return;  // which reports them itself
   static char stack[256 << 10];
   stack_t alternative{};
-  alternative.ss_sp = stack, alternative.ss_size = sizeof stack;
+  alternative.ss_sp = stack;
+  alternative.ss_size = sizeof stack;
   sigaltstack(&alternative, nullptr);
   struct sigaction action {};
   action.sa_flags = SA_ONSTACK | SA_SIGINFO;

@@ -113,7 +113,8 @@ static std::string said(const Kernel &k, const char *order, unsigned seed) {
   if (child < 0) throw Error("no process");
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    setenv("EMU_ORDER", order, 1), setenv("EMU_SEED", std::to_string(seed).c_str(), 1);
+    setenv("EMU_ORDER", order, 1);
+    setenv("EMU_SEED", std::to_string(seed).c_str(), 1);
     run(k);
     _exit(0);
   }

@@ -110,7 +110,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned) {
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t function, void *data) {
   if (!is_stream(s)) return refuse(cudaErrorInvalidResourceHandle);
-  enqueue(s, [=] { return function(data), true; });
+  enqueue(s, [=] {
+    function(data);
+    return true;
+  });
   return cudaSuccess;
 }
 
@@ -128,7 +131,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s) {
   if (!is_stream(s)) return refuse(cudaErrorInvalidResourceHandle);
   auto *e = (Event *)event;
   enqueue(s, [e, id = ++e->recorded] {
-    e->done = id, e->time = std::chrono::steady_clock::now();
+    e->done = id;
+    e->time = std::chrono::steady_clock::now();
     return true;
   });
   return cudaSuccess;
@@ -170,14 +174,25 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
   snprintf(p->name, sizeof p->name, "cuda_on_cpu");
   size_t left;
   cudaMemGetInfo(&left, &p->totalGlobalMem);
-  p->major = 9, p->minor = 0;
-  p->warpSize = WARP, p->maxThreadsPerBlock = MAX_THREADS, p->maxThreadsPerMultiProcessor = 2048;
-  p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024, p->maxThreadsDim[2] = 64;
-  p->maxGridSize[0] = 0x7fffffff, p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-  p->sharedMemPerBlock = 48 << 10, p->sharedMemPerBlockOptin = MAX_SHARED, p->sharedMemPerMultiprocessor = 228 << 10;
+  p->major = 9;
+  p->minor = 0;
+  p->warpSize = WARP;
+  p->maxThreadsPerBlock = MAX_THREADS;
+  p->maxThreadsPerMultiProcessor = 2048;
+  p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
+  p->maxThreadsDim[2] = 64;
+  p->maxGridSize[0] = 0x7fffffff;
+  p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+  p->sharedMemPerBlock = 48 << 10;
+  p->sharedMemPerBlockOptin = MAX_SHARED;
+  p->sharedMemPerMultiprocessor = 228 << 10;
   p->regsPerBlock = p->regsPerMultiprocessor = 65536;
-  p->multiProcessorCount = 4, p->maxBlocksPerMultiProcessor = 32, p->l2CacheSize = 50 << 20;
-  p->unifiedAddressing = 1, p->asyncEngineCount = 1, p->concurrentKernels = 1;
+  p->multiProcessorCount = 4;
+  p->maxBlocksPerMultiProcessor = 32;
+  p->l2CacheSize = 50 << 20;
+  p->unifiedAddressing = 1;
+  p->asyncEngineCount = 1;
+  p->concurrentKernels = 1;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int d) {

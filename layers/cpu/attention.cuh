@@ -102,14 +102,17 @@ template <bool TA, int M, int V> INLINE void product_chains(Acc<M, V> &t, const 
     UNROLL for (int s = 0; s < M - 1; s++) step(t, a + s * lda, 1, b + s * TW, 0, s);
     k = M - 1;
   }
-  a += TA ? k * lda : k, b += k * TW;
+  a += TA ? k * lda : k;
+  b += k * TW;
   for (; k < n; k++, a += TA ? lda : 1, b += TW) step(t, a, TA ? 1 : lda, b);
   if (!TA && p.diagonal) UNROLL for (int s = 1; s < M; s++) step(t, a + s - 1, lda, b + (s - 1) * TW, s);
 }
 template <int M, bool TA> NOINLINE void product_tile(const Product &p) {  // TW columns
   Acc<M, TV> t;
-  if (p.fresh) each(t, [](int, int, vec &x) { x = splat(0.f); });
-  else each(t, [&](int r, int v, vec &x) { x = load(p.c + r * p.ldc + v * VL); });
+  if (p.fresh)
+    each(t, [](int, int, vec &x) { x = splat(0.f); });
+  else
+    each(t, [&](int r, int v, vec &x) { x = load(p.c + r * p.ldc + v * VL); });
   product_chains<TA>(t, p);
   float *const c = p.c;
   const int64_t ldc = p.ldc;
@@ -177,11 +180,13 @@ NOINLINE inline float exponentials(float *row, int64_t i, float m) {
   int64_t j = 0;
   for (; j + 32 <= i + 1; j += 32) UNROLL for (int u = 0; u < LV; u++) {
       const vec e = exp_neg(load(row + j + u * VL) - splat(m));
-      store(row + j + u * VL, e), lanes.x[u] = lanes.x[u] + e;
+      store(row + j + u * VL, e);
+      lanes.x[u] = lanes.x[u] + e;
     }
   if (j <= i) UNROLL for (int u = 0; u < LV; u++) if (j + u * VL <= i) {
       const vec e = exp_neg(load(row + j + u * VL) - splat(m));
-      store(row + j + u * VL, e), lanes.x[u] = lanes.x[u] + e;
+      store(row + j + u * VL, e);
+      lanes.x[u] = lanes.x[u] + e;
     }
   return lanes.sum();
 }

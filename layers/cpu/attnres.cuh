@@ -132,13 +132,16 @@ INLINE void dots_and_squares(oct *dot, oct *square, const float *a, const float 
       int64_t c = 0;
       for (; c + 32 <= C; c += 32) UNROLL for (int u = 0; u < LV; u++) {
           const vec r = load(row + c + u * VL);
-          x.x[u] = fma(load(a + c + u * VL), r, x.x[u]), y.x[u] = fma(r, r, y.x[u]);
+          x.x[u] = fma(load(a + c + u * VL), r, x.x[u]);
+          y.x[u] = fma(r, r, y.x[u]);
         }
       lane_tail(x, c, C, [&](float sum, int64_t j) { return exact::fma(a[j], row[j], sum); });
       lane_tail(y, c, C, [&](float sum, int64_t j) { return exact::fma(row[j], row[j], sum); });
-      v[0][i] = fold(x), v[1][i] = fold(y);
+      v[0][i] = fold(x);
+      v[1][i] = fold(y);
     }
-    dot[d] = reduce8(v[0]), square[d] = reduce8(v[1]);
+    dot[d] = reduce8(v[0]);
+    square[d] = reduce8(v[1]);
   }
 }
 
@@ -218,8 +221,12 @@ inline void mix_phase1(const MixGroup<float> &g, int64_t N, int64_t C) {
         store8(z + i * GROUP, x);
         mx = i == 0 ? x : larger8(x, mx);
       }
-      for (int64_t i = 0; i < n; i++) E[i] = exp8(load8(z + i * GROUP) - mx), l = l + E[i];
-      store8(g.mx + t * GROUP, mx), store8(g.l + t * GROUP, l);
+      for (int64_t i = 0; i < n; i++) {
+        E[i] = exp8(load8(z + i * GROUP) - mx);
+        l = l + E[i];
+      }
+      store8(g.mx + t * GROUP, mx);
+      store8(g.l + t * GROUP, l);
       int k = 0;
       for (; k + 4 <= g.K; k += 4) weighted_sums<4>(g, E, k, t, C);
       for (; k < g.K; k++) weighted_sums<1>(g, E, k, t, C);
@@ -254,11 +261,17 @@ struct CpuUpdateReader {
   int64_t C;
   void rows(Tokens &x, int64_t t) const {
     x.n = x.rows = p.n;
-    for (int d = 0; d < p.n; d++) x.row[d] = p.updates[d].s + t * C, x.of[d] = d;
+    for (int d = 0; d < p.n; d++) {
+      x.row[d] = p.updates[d].s + t * C;
+      x.of[d] = d;
+    }
   }
   void scales(oct *dot, Tokens &x, const float *w, int64_t t) const {
     row_dots(dot, w, 0, x.row, x.rows, x.tokens, C);
-    for (int d = 0; d < p.n; d++) x.c[d] = all8(1.f), x.r[d] = load_some(p.updates[d].r + t, x.tokens);
+    for (int d = 0; d < p.n; d++) {
+      x.c[d] = all8(1.f);
+      x.r[d] = load_some(p.updates[d].r + t, x.tokens);
+    }
   }
 };
 }  // namespace cpu
@@ -284,16 +297,22 @@ template <class Partials> void mix_phase2(float *h, float *saved, const MixGroup
           z[d] = fma8(p.c[d] * dot[p.of[d]], p.r[d], all8(g.bias_of(k)[Partials::details ? d : 0]));
           mx = larger8(z[d], mx);
           float *save = saved + d * 3 * N + t;
-          store_some(save, p.tokens, z[d]), store_some(save + N, p.tokens, p.r[d]);
+          store_some(save, p.tokens, z[d]);
+          store_some(save + N, p.tokens, p.r[d]);
           store_some(save + 2 * N, p.tokens, p.c[d]);
         }
-        first = exp8(mx1 - mx), l = first * l;
-        for (int d = 0; d < p.n; d++) z[d] = exp8(z[d] - mx), l = l + z[d];
+        first = exp8(mx1 - mx);
+        l = first * l;
+        for (int d = 0; d < p.n; d++) {
+          z[d] = exp8(z[d] - mx);
+          l = l + z[d];
+        }
       }
       l = all8(1.f) / l;
       store8(f[0], p.n ? first * l : l);
       for (int d = 0; d < p.n; d++) store8(f[1 + d], (z[d] * l) * p.c[d]);
-      scatter8(g.mx + t * GROUP + k, GROUP, p.tokens, mx), scatter8(g.l + t * GROUP + k, GROUP, p.tokens, l);
+      scatter8(g.mx + t * GROUP + k, GROUP, p.tokens, mx);
+      scatter8(g.l + t * GROUP + k, GROUP, p.tokens, l);
       counted(
           p.n, [&](auto count) __attribute__((always_inline)) {
             constexpr int n = decltype(count)::value;
@@ -340,7 +359,9 @@ template <class Partials> void phase2_backward(float *du, const float *coef, flo
         const oct z = load_some(save, x.tokens), r = load_some(save + N, x.tokens);
         const oct c = load_some(save + 2 * N, x.tokens), p = exp8(z - mx) * l, dzd = p * (c * y[x.of[d]] - D),
                   be = (dzd * c) * r;
-        store8(A[d], p * c), store8(Be[d], be), store8(dz[d], dzd);
+        store8(A[d], p * c);
+        store8(Be[d], be);
+        store8(dz[d], dzd);
         store8(Gm[d], -(((be * (z - all8(bias))) * (c * r)) / all8((float)C)));
       }
       counted(
@@ -349,18 +370,26 @@ template <class Partials> void phase2_backward(float *du, const float *coef, flo
             for (int i = 0; i < x.tokens && n; i++, dh += C) {
               const float *row[n + 1];
               float *to[n + 1];
-              UNROLL for (int d = 0; d < n; d++) row[d] = x.row[x.of[d]] + i * C, to[d] = G[d] + (t + i) * C;
+              UNROLL for (int d = 0; d < n; d++) {
+                row[d] = x.row[x.of[d]] + i * C;
+                to[d] = G[d] + (t + i) * C;
+              }
               vec a[n + 1], be[n + 1], gm[n + 1], f[n + 1];
-              UNROLL for (int d = 0; d < n; d++) a[d] = splat(A[d][i]), be[d] = splat(Be[d][i]),
-                                                 gm[d] = splat(Gm[d][i]),
-                                                 f[d] = splat(Partials::details ? coef[d] : 0.f);
+              UNROLL for (int d = 0; d < n; d++) {
+                a[d] = splat(A[d][i]);
+                be[d] = splat(Be[d][i]);
+                gm[d] = splat(Gm[d][i]);
+                f[d] = splat(Partials::details ? coef[d] : 0.f);
+              }
               over_wide<2>(
                   C, [&](auto width, auto get, auto put, int64_t c) __attribute__((always_inline)) {
                     constexpr int W = decltype(width)::value;
                     vec acc[W], u[W], wv[W], dhv[W];
                     UNROLL for (int v = 0; v < W; v++) {
-                      acc[v] = get(sum + c, v), u[v] = splat(0.f);
-                      wv[v] = in_register(get(w + c, v)), dhv[v] = in_register(get(dh + c, v));
+                      acc[v] = get(sum + c, v);
+                      u[v] = splat(0.f);
+                      wv[v] = in_register(get(w + c, v));
+                      dhv[v] = in_register(get(dh + c, v));
                     }
                     UNROLL for (int d = 0; d < n; d++) {
                       UNROLL for (int v = 0; v < W; v++) {
@@ -410,9 +439,11 @@ INLINE void phase1_scalars(SourceBackward *x, oct *db, const oct *bias, uoct liv
     ask_next(s.s + t * C, C);
     const oct z = load8(g.z + (t * n + i) * GROUP), y = dots(s.s + t * C, dh, g.K, C);
     const oct p = (oct)((uoct)(exp8(z - mx) * inv) & live), dz = (oct)((uoct)(p * (y - D)) & live);
-    store8(x->p, p), store8(x->be, dz * all8(s.r[t]));
+    store8(x->p, p);
+    store8(x->be, dz * all8(s.r[t]));
     if (g.first == g.copy) x->p[0] = 1;
-    K[i - from] = (oct)((uoct)(dz * (z - bias[s.detail])) & live), r[i - from] = s.r[t];
+    K[i - from] = (oct)((uoct)(dz * (z - bias[s.detail])) & live);
+    r[i - from] = s.r[t];
     if (s.detail) db[s.detail] = db[s.detail] + dz;
   }
   for (int64_t i = to - from; i < 8; i++) K[i] = all8(0.f);

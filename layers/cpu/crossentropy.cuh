@@ -19,7 +19,8 @@ INLINE float softmax_exponentials(float *z, int64_t V, float &m) {
   Lanes lanes;
   for (j = 0; j + 32 <= V; j += 32) UNROLL for (int u = 0; u < LV; u++) {
       const vec e = exp_neg(load(z + j + u * VL) - splat(m));
-      store(z + j + u * VL, e), lanes.x[u] = lanes.x[u] + e;
+      store(z + j + u * VL, e);
+      lanes.x[u] = lanes.x[u] + e;
     }
   lane_tail(lanes, j, V, [&](float lane, int64_t i) {
     z[i] = exact::exp_neg(z[i] - m);

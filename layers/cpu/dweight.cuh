@@ -46,14 +46,16 @@ template <int M, int V, bool COPY, bool PACK> NOINLINE void outer_tile(const Out
   for (int64_t k = 0; k < t.steps; k++, a += COPY ? t.lda : SH, b += W) {
     if (COPY) {
       for (int i = 0; i < SH; i += 4) *(quad *)(strip + i) = *(const quad *)(a + i);
-      __builtin_prefetch(a + AHEAD * t.lda), __builtin_prefetch(a + AHEAD * t.lda + SH - 1);
+      __builtin_prefetch(a + AHEAD * t.lda);
+      __builtin_prefetch(a + AHEAD * t.lda + SH - 1);
       strip += SH;
     }
     vec y[V];
     UNROLL for (int v = 0; v < V; v++) y[v] = load((PACK ? from : b) + v * VL);
     if (PACK) {
       UNROLL for (int v = 0; v < V; v++) store(b + v * VL, y[v]);
-      __builtin_prefetch(from + AHEAD * t.ldfrom), __builtin_prefetch(from + AHEAD * t.ldfrom + W - 1);
+      __builtin_prefetch(from + AHEAD * t.ldfrom);
+      __builtin_prefetch(from + AHEAD * t.ldfrom + W - 1);
       from += t.ldfrom;
     } else {
       __builtin_prefetch(b + 8 * W);
@@ -123,8 +125,7 @@ inline void dweight_block(float *dweight, const float *dout, const float *inp, c
       const bool more = o + SH < o1 || !last, two_lines = (uintptr_t)coming % 64 > 64 - SH * 4;
       const int64_t share = cdiv(s.T * NR, wide);
       for (int64_t j = j0; j < j1; j += NR) {
-        for (int64_t t = (j - j0) / NR * share, end = std::min(s.T, t + share); more && t < end; t++)
-          {
+        for (int64_t t = (j - j0) / NR * share, end = std::min(s.T, t + share); more && t < end; t++) {
           __builtin_prefetch(coming + t * s.ld, 0, 2);
           if (two_lines) __builtin_prefetch(coming + t * s.ld + SH - 1, 0, 2);
         }
@@ -134,7 +135,11 @@ inline void dweight_block(float *dweight, const float *dout, const float *inp, c
           OuterTile t{s.T,     strip + i, SH,      nullptr, packed + (j - j0) * s.T,
                       nullptr, s.C,       nullptr, 0,       (int)std::min<int64_t>(NR, j1 - j),
                       0,       add};
-          if (j == j0 && i == 0 && height == SH) t.a = rows_of, t.lda = s.ld, t.strip = strip;
+          if (j == j0 && i == 0 && height == SH) {
+            t.a = rows_of;
+            t.lda = s.ld;
+            t.strip = strip;
+          }
           if (o == o0 && i == 0 && t.columns % VL == 0) t.from = inp + b * s.T * s.C + j;
           for (int l = 0; b >> l; l++) {
             if (b >> l & 1)
@@ -143,10 +148,12 @@ inline void dweight_block(float *dweight, const float *dout, const float *inp, c
               break;
           }
           if (last) {
-            t.c = dweight + (o + i) * s.C + j, t.ldc = s.C;
+            t.c = dweight + (o + i) * s.C + j;
+            t.ldc = s.C;
             for (int n = 0; n < carry.adds; n++) add[t.adds++] = {t.c + carry.offset[n], s.C};
           } else {
-            t.c = level + __builtin_ctzll(~(unsigned long long)b) * level_floats + at, t.ldc = wide;
+            t.c = level + __builtin_ctzll(~(unsigned long long)b) * level_floats + at;
+            t.ldc = wide;
           }
           outer_run(rows, t);
         }

@@ -143,7 +143,10 @@ template <bool TRANSPOSED> void product(float *c, int64_t ldc, const float *a, i
     if (all % d == 0) {
       const double rows = (double)cdiv(m, d), columns = (double)(cdiv(cdiv(n, all / d), NR) * NR);
       const double cost = columns * (rows + (TRANSPOSED ? 32 : 12)) + 16 * rows;
-      if (cost < best) best = cost, down = d;
+      if (cost < best) {
+        best = cost;
+        down = d;
+      }
     }
   const int64_t across = all / down, w = cdiv(cdiv(n, across), NR) * NR;
   parallel(all, [&](int64_t t) {

@@ -42,8 +42,12 @@ struct CpuBlockReader {
     }
   }
   void rows(Tokens &x, int64_t t) const {
-    x.n = b.count(), x.rows = count;
-    for (int d = 0; d < x.n; d++) x.of[d] = of[d], x.row[of[d]] = sums + of[d] * 8 * C;
+    x.n = b.count();
+    x.rows = count;
+    for (int d = 0; d < x.n; d++) {
+      x.of[d] = of[d];
+      x.row[of[d]] = sums + of[d] * 8 * C;
+    }
     counted(count, [&](auto rows) {
       constexpr int n = decltype(rows)::value;
       if constexpr (n > 0)
@@ -83,7 +87,8 @@ inline void close_block(float *const *rows, float *const *r, float *const *c, co
       for (int d = 0; d < x.rows; d++) row_dots(&ss[d], x.row[d], C, &x.row[d], 1, x.tokens, C);
       read.scales_of(x, ss);
       for (int d = 0; d < x.n; d++) {
-        store_some(r[d] + t, x.tokens, x.r[d]), store_some(c[d] + t, x.tokens, x.c[d]);
+        store_some(r[d] + t, x.tokens, x.r[d]);
+        store_some(c[d] + t, x.tokens, x.c[d]);
         for (int i = 0; i < x.tokens; i++) {
           const float *from = x.row[x.of[d]] + i * C;
           float *to = rows[d] + (t + i) * C;

@@ -32,7 +32,8 @@ __global__ void adamw_update_kernel(float *p, const float *g, float *m, float *v
   const float G = h.scale * g[i], mean = exact::fma(h.b1, m[i], h.rest1 * G),
               square = exact::fma(h.b2, v[i], h.rest2 * (G * G)),
               u = (mean / h.c1) / (exact::sqrt(square / h.c2) + h.eps);
-  m[i] = mean, v[i] = square;
+  m[i] = mean;
+  v[i] = square;
   p[i] = exact::fma(-h.lr, exact::fma(h.decay, p[i], u), p[i]);
 }
 inline void adamw_update(float *p, const float *g, float *m, float *v, int64_t n, const AdamW &h) {

@@ -62,12 +62,18 @@ __device__ inline void dots(float (&acc)[ROWS], Tile &ta, Tile &tb, const Slice 
   for (int r = 0; r < ROWS; r++) acc[r] = 0;
   for (int d0 = 0; d0 < HS; d0 += TILE) {
     __syncthreads();
-    load(ta, a, d0, HS), load(tb, b, d0, HS);
+    load(ta, a, d0, HS);
+    load(tb, b, d0, HS);
     __syncthreads();
     const int columns = HS - d0 < TILE ? HS - d0 : TILE;
     int d = 0;
 #pragma unroll 1
-    for (; d + 4 <= columns; d += 4) step(d), step(d + 1), step(d + 2), step(d + 3);
+    for (; d + 4 <= columns; d += 4) {
+      step(d);
+      step(d + 1);
+      step(d + 2);
+      step(d + 3);
+    }
 #pragma unroll 1
     for (; d < columns; d++) step(d);
   }
@@ -151,7 +157,10 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2)
     for (int r = 0; r < ROWS; r++) s[r] = kept[r * keep + j0];
   };
 #pragma unroll
-  for (int r = 0; r < ROWS; r++) largest[r] = -HUGE_VALF, sum[r] = 0;
+  for (int r = 0; r < ROWS; r++) {
+    largest[r] = -HUGE_VALF;
+    sum[r] = 0;
+  }
   for (int64_t j0 = 0; j0 <= i0; j0 += TILE) {
     scores(j0);
 #pragma unroll
@@ -172,7 +181,10 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
     sum[r] = 1 / butterfly(sum[r]);
-    if (lane == 0 && i + r < h.T) m[head * h.T + i + r] = largest[r], n[head * h.T + i + r] = sum[r];
+    if (lane == 0 && i + r < h.T) {
+      m[head * h.T + i + r] = largest[r];
+      n[head * h.T + i + r] = sum[r];
+    }
   }
 
   for (int d0 = 0; d0 < h.HS; d0 += D * TILE) {
@@ -214,7 +226,9 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2) dq_kernel(Backwar
   for (int r = 0; r < ROWS; r++) {
     const int64_t at = head * h.T + i0 + row + r;
     const bool real = row + r < rows;
-    m[r] = real ? t.m[at] : 0, n[r] = real ? t.n[at] : 0, dot[r] = real ? t.r[at] : 0;
+    m[r] = real ? t.m[at] : 0;
+    n[r] = real ? t.n[at] : 0;
+    dot[r] = real ? t.r[at] : 0;
   }
   for (int64_t j0 = 0; j0 <= i0; j0 += TILE) {
     const Slice key{k + j0 * ld, ld, rows_of_tile(h.T - j0)}, value{v + j0 * ld, ld, key.rows};
@@ -259,9 +273,11 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2) dk_dv_kernel(Back
     for (int c = 0; c < D; c++) {
       if (d0 + c * TILE >= h.HS) break;
       __syncthreads();
-      load(ta, query, d0 + c * TILE, h.HS), load(tb, dout, d0 + c * TILE, h.HS);
+      load(ta, query, d0 + c * TILE, h.HS);
+      load(tb, dout, d0 + c * TILE, h.HS);
       __syncthreads();
-      combine(dk, c, g, ta, whole, inside), combine(dv, c, p, tb, whole, inside);
+      combine(dk, c, g, ta, whole, inside);
+      combine(dv, c, p, tb, whole, inside);
     }
   }
   float *const to = t.dqkv + h.start(head, ld) + j0 * ld;
@@ -294,7 +310,9 @@ __global__ void decode_scores_kernel(float *p, const float *q, const float *k_ca
 __global__ void __launch_bounds__(THREADS) decode_row_kernel(float *out, float *p, const float *v_cache, Heads h) {
   __shared__ float part[WARPS], shared_n;
   const int64_t head = blockIdx.x, keys = h.T;
-  p += head * keys, v_cache += head * h.HS, out += head * h.HS;
+  p += head * keys;
+  v_cache += head * h.HS;
+  out += head * h.HS;
   float largest = -HUGE_VALF;
   for (int64_t j = threadIdx.x; j < keys; j += THREADS) largest = p[j] > largest ? p[j] : largest;
   largest = warp_max(largest);

@@ -25,9 +25,21 @@ struct GroupView {
 };
 inline GroupView view(const MixGroup<float> &g, bool with_sources) {
   GroupView v;
-  v.n = (int64_t)g.sources.size(), v.sources = with_sources ? table(g.sources.data(), v.n) : nullptr;
-  v.K = g.K, v.begin = g.begin(), v.details = g.details, v.copies = g.first == g.copy, v.stride = g.stride;
-  v.w = g.w, v.bias = g.bias, v.dh = g.dh, v.o = g.o, v.z = g.z, v.mx = g.mx, v.l = g.l, v.D = g.D;
+  v.n = (int64_t)g.sources.size();
+  v.sources = with_sources ? table(g.sources.data(), v.n) : nullptr;
+  v.K = g.K;
+  v.begin = g.begin();
+  v.details = g.details;
+  v.copies = g.first == g.copy;
+  v.stride = g.stride;
+  v.w = g.w;
+  v.bias = g.bias;
+  v.dh = g.dh;
+  v.o = g.o;
+  v.z = g.z;
+  v.mx = g.mx;
+  v.l = g.l;
+  v.D = g.D;
   return v;
 }
 __device__ inline float larger(float x, float max) { return x > max ? x : max; }  // of +0 and -0 the first stays
@@ -56,7 +68,10 @@ inline void query_forward(float *w, const float *q, const float *g, int64_t C) {
 }
 __global__ void query_backward_kernel(float *dq, float *dg, const float *q, const float *g, int64_t C) {
   const int64_t c = index_of_thread();
-  if (c < C) dg[c] = dq[c] * q[c], dq[c] = dq[c] * g[c];
+  if (c < C) {
+    dg[c] = dq[c] * q[c];
+    dq[c] = dq[c] * g[c];
+  }
 }
 inline void query_backward(float *dq, float *dg, const float *q, const float *g, int64_t C) {
   a_thread_each(query_backward_kernel, C, dq, dg, q, g, C);
@@ -124,7 +139,10 @@ __global__ void mix_phase1_kernel(GroupView g, int64_t N, int64_t C) {
       for (int v = 0; v < V; v++)
         if (g.live(read) && c + v * WARP < C) g.o[read * g.stride + t * C + c + v * WARP] = o[read][v];
   }
-  if (i == 0 && g.live(k)) g.mx[t * GROUP + k] = mx, g.l[t * GROUP + k] = l;
+  if (i == 0 && g.live(k)) {
+    g.mx[t * GROUP + k] = mx;
+    g.l[t * GROUP + k] = l;
+  }
 }
 inline void mix_phase1(const MixGroup<float> &g, int64_t N, int64_t C) {
   if (g.begin() < g.K) a_warp_each(mix_phase1_kernel, N, view(g, true), N, C);
@@ -141,7 +159,10 @@ struct SourceRows {
     for (int d = 0; d < n; d++) P[d] = row(d, t, c);
   }
   // c and r of partial d; squares: this lane's part of P.P of all of them
-  __device__ void scales(float &c, float &r, float (&)[GROUP], int d, int64_t t) const { c = 1, r = sources[d].r[t]; }
+  __device__ void scales(float &c, float &r, float (&)[GROUP], int d, int64_t t) const {
+    c = 1;
+    r = sources[d].r[t];
+  }
 };
 }  // namespace gpu
 // Found through the type of the partials (argument-dependent lookup)
@@ -174,15 +195,24 @@ __global__ void mix_phase2_kernel(float *h, float *saved, GroupView g, int k, Ro
     partials.scales(c, r, squares, d, t);
     const float z = exact::fma(c * butterflies(dots), r, g.bias_of(k, Rows::details ? d : 0));
     float *save = saved + d * 3 * N + t;
-    if (lane == d * PER_PARTIAL) save[0] = z, save[N] = r, save[2 * N] = c;
+    if (lane == d * PER_PARTIAL) {
+      save[0] = z;
+      save[N] = r;
+      save[2 * N] = c;
+    }
     for (int j = 0; j < n; j++) mx = larger(from_lane(z, j * PER_PARTIAL), mx);
-    first = exact::exp_neg(mx1 - mx), l = first * l, E = exact::exp_neg(z - mx);
+    first = exact::exp_neg(mx1 - mx);
+    l = first * l;
+    E = exact::exp_neg(z - mx);
     for (int j = 0; j < n; j++) l = l + from_lane(E, j * PER_PARTIAL);
   }
   l = 1 / l;
   for (int j = 0; j < n; j++) factor[j] = from_lane((E * l) * c, j * PER_PARTIAL);
   __syncwarp();  // every lane has read mx and l
-  if (lane == 0) g.mx[at] = mx, g.l[at] = l;
+  if (lane == 0) {
+    g.mx[at] = mx;
+    g.l[at] = l;
+  }
   for (int64_t i = lane; i < C; i += WARP) {
     float x = (n > 0 ? first * l : l) * o[i];
     partials.template rows<n>(P, t, i);
@@ -257,10 +287,16 @@ template <int n, class Rows> __global__ void mix_phase2_backward_kernel(float *c
   const float *save = saved + d * 3 * N + t, z = save[0], r = save[N], c = save[2 * N];
   const float p = exact::exp_neg(z - g.mx[at]) * g.l[at], my_dz = p * (c * dot - D), my_be = (my_dz * c) * r;
   const float gm = ((my_be * (z - g.bias_of(k, Rows::details ? d : 0))) * (c * r)) / (float)C;
-  if (lane == d * PER_PARTIAL) be[t * n + d] = my_be, dz[t * n + d] = my_dz;
+  if (lane == d * PER_PARTIAL) {
+    be[t * n + d] = my_be;
+    dz[t * n + d] = my_dz;
+  }
   float of_dh[MAX_PARTIALS], of_w[MAX_PARTIALS], of_P[MAX_PARTIALS];
-  for (int j = 0, from = 0; j < n; j++, from += PER_PARTIAL)
-    of_dh[j] = from_lane(p * c, from), of_w[j] = from_lane(my_be, from), of_P[j] = from_lane(-gm, from);
+  for (int j = 0, from = 0; j < n; j++, from += PER_PARTIAL) {
+    of_dh[j] = from_lane(p * c, from);
+    of_w[j] = from_lane(my_be, from);
+    of_P[j] = from_lane(-gm, from);
+  }
   for (int64_t i = lane; i < C; i += WARP) {
     partials.template rows<n>(P, t, i);
     for (int j = 0; j < n; j++) {
@@ -294,7 +330,10 @@ __device__ inline void pair_gradients(const GroupView &g, int64_t step, int firs
   for (int i = 0; i < 2; i++) {
     const int lane = (first + i) * GROUP;
     of_s[i] = from_lane(-gamma, lane);
-    for (int k = 0; k < GROUP; k++) of_dh[i][k] = from_lane(p, lane + k), of_w[i][k] = from_lane(be, lane + k);
+    for (int k = 0; k < GROUP; k++) {
+      of_dh[i][k] = from_lane(p, lane + k);
+      of_w[i][k] = from_lane(be, lane + k);
+    }
   }
   for (int64_t c = lane_id(), at = t * C + c; c < C; c += WARP, at += WARP) {
     for (int i = 0; i < 2; i++) ds[i] = i < count && !source[i].fresh ? source[i].ds[at] : 0;
@@ -311,7 +350,11 @@ __global__ void mix_phase1_backward_kernel(float *be, float *dz, GroupView g, in
   if (t >= N) return;
   const int k = lane_id() % GROUP, i = lane_id() / GROUP;
   float mx = 0, inv = 0, D = 0;
-  if (g.live(k)) mx = g.mx[t * GROUP + k], inv = g.l[t * GROUP + k], D = g.D[t * GROUP + k];
+  if (g.live(k)) {
+    mx = g.mx[t * GROUP + k];
+    inv = g.l[t * GROUP + k];
+    D = g.D[t * GROUP + k];
+  }
   for (int64_t step = 0; step < g.n; step += SOURCES) {
     const float dot = step_dots(g, g.dh + t * C, g.stride, step, t, C);
     const int64_t at = (t * g.n + step) * GROUP + lane_id();
@@ -320,7 +363,9 @@ __global__ void mix_phase1_backward_kernel(float *be, float *dz, GroupView g, in
     float p = g.copies && k == 0 ? 1 : 0, my_dz = 0, K = 0;
     if (inside && g.live(k)) {
       const float z = g.z[at];
-      p = exact::exp_neg(z - mx) * inv, my_dz = p * (dot - D), K = my_dz * (z - g.bias_of(k, s.detail));
+      p = exact::exp_neg(z - mx) * inv;
+      my_dz = p * (dot - D);
+      K = my_dz * (z - g.bias_of(k, s.detail));
     }
     const float r = s.r[t], my_be = my_dz * r;
     if (inside) be[at] = my_be;

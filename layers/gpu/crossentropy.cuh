@@ -14,7 +14,8 @@ __device__ inline float softmax_exponentials(float *z, int64_t V, int64_t target
   float sum = 0;
   for (int64_t j = lane_id(); j < V; j += WARP) {
     const float e = exact::exp_neg(z[j] - m);
-    z[j] = e, sum = sum + e;
+    z[j] = e;
+    sum = sum + e;
   }
   return butterfly(sum);
 }

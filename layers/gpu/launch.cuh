@@ -60,7 +60,8 @@ struct Context {
     if (bytes > scratch_bytes) {
       synchronize();
       check(cudaFree(scratch), "freeing scratch");
-      scratch = nullptr, scratch_bytes = 0;
+      scratch = nullptr;
+      scratch_bytes = 0;
       check(cudaMalloc((void **)&scratch, (size_t)bytes), format("allocating %.1f MB of scratch", bytes / 1e6).c_str());
       scratch_bytes = bytes;
     }
@@ -90,7 +91,10 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, cudaStr
   if (shared > 0)  // static and dynamic together may pass the 48 KB that need no permission
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "shared memory");
   cudaLaunchConfig_t config{};
-  config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = (size_t)shared, config.stream = stream;
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = (size_t)shared;
+  config.stream = stream;
   check(cudaLaunchKernelEx(&config, kernel, (P)args...), "launching a kernel");
 }
 inline dim3 blocks_of(int64_t n, int64_t per_block) { return dim3((unsigned)divide_up(n, per_block)); }
@@ -148,10 +152,12 @@ template <class T> struct Buffer {
   Buffer(Buffer &&o) noexcept
       : data(o.data),
         n(o.n) {
-    o.data = nullptr, o.n = 0;
+    o.data = nullptr;
+    o.n = 0;
   }
   Buffer &operator=(Buffer &&o) noexcept {
-    std::swap(data, o.data), std::swap(n, o.n);
+    std::swap(data, o.data);
+    std::swap(n, o.n);
     return *this;
   }
   ~Buffer() {

@@ -27,7 +27,10 @@ template <bool K_FIRST> __device__ inline void load_tile(float (*tile)[SQUARE + 
 __device__ inline void one_k(float (&acc)[SIDE][SIDE], const float *a, const float *b, int x, int y) {
   float left[SIDE], right[SIDE];
 #pragma unroll
-  for (int i = 0; i < SIDE; i++) left[i] = a[y * SIDE + i], right[i] = b[i / 4 * (SQUARE / 2) + x * 4 + i % 4];
+  for (int i = 0; i < SIDE; i++) {
+    left[i] = a[y * SIDE + i];
+    right[i] = b[i / 4 * (SQUARE / 2) + x * 4 + i % 4];
+  }
 #pragma unroll
   for (int i = 0; i < SIDE; i++)
 #pragma unroll
@@ -42,7 +45,8 @@ template <bool A_K_FIRST, bool B_K_FIRST> __global__ void __launch_bounds__(64)
   const int64_t m0 = (int64_t)blockIdx.x * SQUARE, n0 = (int64_t)blockIdx.y * SQUARE;
   float acc[SIDE][SIDE] = {};
   for (int64_t k = 0; k < K; k += K_TILE) {
-    load_tile<A_K_FIRST>(left, a, m0, M, k, K), load_tile<B_K_FIRST>(right, b, n0, N, k, K);
+    load_tile<A_K_FIRST>(left, a, m0, M, k, K);
+    load_tile<B_K_FIRST>(right, b, n0, N, k, K);
     __syncthreads();
     if (k + K_TILE <= K) {
 #pragma unroll

@@ -8,7 +8,8 @@ __global__ void rope_table_kernel(float *table, int64_t T, int64_t HS) {
   const int64_t k = index_of_thread(), half = HS / 2;
   if (k >= T * half) return;
   const double angle = (double)(k / half) * exact::exp(-2. * (double)(k % half) / (double)HS * exact::log(10000.));
-  table[2 * k] = (float)exact::cos(angle), table[2 * k + 1] = (float)exact::sin(angle);
+  table[2 * k] = (float)exact::cos(angle);
+  table[2 * k + 1] = (float)exact::sin(angle);
 }
 inline void rope_table(float *table, int64_t T, int64_t HS) {
   a_thread_each(rope_table_kernel, T * (HS / 2), table, T, HS);

@@ -57,7 +57,10 @@ template <int n> __global__ void close_block_kernel(float *const *rows, float *c
     for (int j = 0; j < n; j++) squares[j] = exact::fma(P[j], P[j], squares[j]);
   }
   b.scales(my_c, my_r, squares, d, t);
-  if (lane == d * PER_PARTIAL) r[d][t] = my_r, c[d][t] = my_c;
+  if (lane == d * PER_PARTIAL) {
+    r[d][t] = my_r;
+    c[d][t] = my_c;
+  }
   for (int j = 0; j < n; j++) scale[j] = from_lane(my_c, j * PER_PARTIAL);
   for (int64_t i = lane; i < C; i += WARP) {
     b.rows<n>(P, t, i);

@@ -26,10 +26,12 @@ template <class T> struct Buffer {
   Buffer(Buffer &&o) noexcept
       : data(o.data),
         n(o.n) {
-    o.data = nullptr, o.n = 0;
+    o.data = nullptr;
+    o.n = 0;
   }
   Buffer &operator=(Buffer &&o) noexcept {
-    std::swap(data, o.data), std::swap(n, o.n);
+    std::swap(data, o.data);
+    std::swap(n, o.n);
     return *this;
   }
   ~Buffer() {
