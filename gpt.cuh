@@ -9,7 +9,7 @@
 // Names: B sequences, T tokens, N = B*T, C channels, NH heads, HS = C/NH, L layers, H hidden, V vocabulary; d-
 // before a name: the gradient of the loss with respect to it.
 #pragma once
-#include "routers.cuh"
+#include "routers/routers.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Activations of one pass. Kept for backward per layer: qkv, the heads' output, softmax maxima and inverse sums, gate
@@ -64,24 +64,26 @@ template <class real> struct GPT {
   Config c;
   Sizes sizes;
   TensorTable table;
+  Backbone rows;
   device::Buffer<real> params, grads, moments, memory;  // grads: the gradients, then the levels; moments: m, then v
   device::Buffer<int32_t> tokens, targets;              // of the pass
-  Weights<real> w;
+  Flat<real> w;                                         // the parameters
   std::unique_ptr<Router<real>> router;
   Activations<real> a;
-  std::vector<double> squares;  // of each tensor's gradient, from the last norm
+  std::vector<double> squares;  // of each tensor's gradient, by Row::index, from the last norm
 
   GPT(const Config &config, const Sizes &s)
       : c(config),
         sizes(s),
-        table(tensor_table(c)) {
+        rows(add_backbone_rows(table, c)) {
+    add_router_rows(table, c);
     params = device::Buffer<real>(table.floats, "parameters");
-    w = Weights<real>(table, params.data, c.L);
+    w.data = params.data;
     if (s.training) {
       grads = device::Buffer<real>(table.floats * (1 + s.levels()), "gradients");
       moments = device::Buffer<real>(2 * table.floats, "optimizer state");
     }
-    router = make_router<real>(c, w);
+    router = make_router<real>(c, table, w);
     Arena<real> count;
     carve(count);
     memory = device::Buffer<real>(count.used, "activations");
@@ -98,9 +100,11 @@ template <class real> struct GPT {
 
   static MemoryPlan plan(const Config &c, const Sizes &s, int threads) {
     const TensorTable table = tensor_table(c);
-    const Weights<real> none(table, nullptr, c.L);
     Arena<real> arena;
-    make_router<real>(c, none)->carve(arena, s.B * c.T, s.training);
+    const auto router = make_router<real>(c, table, Flat<real>());
+    router->carve(arena, s.B * c.T, s.training);
+    size_t sources = 0;  // of the largest read
+    for (const ReadInfo &read : router->reads()) sources = std::max(sources, read.sources.size());
     Activations<real>().carve(arena, c, s.B * c.T, s.training);
     const int64_t size = sizeof(real), flat = table.floats * size;
     MemoryPlan plan;
@@ -111,7 +115,8 @@ template <class real> struct GPT {
     plan.add(format("activations, %.0f bytes per token", (double)arena.used * size / (double)(s.B * c.T)),
              arena.used * size);
     plan.add("tokens", 2 * s.B * c.T * (int64_t)sizeof(int32_t));
-    plan.add(format("scratch of %d threads", threads), device::scratch_bytes(s.B, c.T, c.C, c.V, c.sources(), threads));
+    plan.add(format("scratch of %d threads", threads),
+             device::scratch_bytes(s.B, c.T, c.C, c.V, (int64_t)sources, threads));
     return plan;
   }
 
@@ -130,32 +135,32 @@ template <class real> struct GPT {
   // ---- forward: tokens (B,T) -> a.logits (B,T,V)
   void attention_sublayer(int64_t l, const real *h, real *u, int64_t B, int64_t T) {
     const auto &x = a.layer[l];
-    const auto &p = w.layer[l];
+    const auto &p = rows.layer[l];
     const int64_t N = B * T, C = c.C;
-    device::rmsnorm_forward(a.normed, a.rstd[2 * l], h, p.attn_norm, N, C, c.eps);
-    device::matmul_forward(x.qkv, 3 * C, a.normed, p.qkv, N, C, 3 * C);
+    device::rmsnorm_forward(a.normed, a.rstd[2 * l], h, w[p.attn_norm], N, C, c.eps);
+    device::matmul_forward(x.qkv, 3 * C, a.normed, w[p.qkv], N, C, 3 * C);
     device::rope_forward(x.qkv, a.rope, B, T, c.NH, c.HS());
     device::attention_forward(x.heads, x.m, x.n, x.qkv, B, T, c.NH, c.HS());
-    device::matmul_forward(u, C, x.heads, p.proj, N, C, C);
+    device::matmul_forward(u, C, x.heads, w[p.proj], N, C, C);
   }
   void mlp_sublayer(int64_t l, const real *h, real *u, int64_t N) {
     const auto &x = a.layer[l];
-    const auto &p = w.layer[l];
+    const auto &p = rows.layer[l];
     const int64_t C = c.C, H = c.H();
-    device::rmsnorm_forward(a.normed, a.rstd[2 * l + 1], h, p.mlp_norm, N, C, c.eps);
-    device::matmul_forward(x.gateup, 2 * H, a.normed, p.gateup, N, C, 2 * H);
+    device::rmsnorm_forward(a.normed, a.rstd[2 * l + 1], h, w[p.mlp_norm], N, C, c.eps);
+    device::matmul_forward(x.gateup, 2 * H, a.normed, w[p.gateup], N, C, 2 * H);
     device::swiglu_forward(a.hidden, x.gateup, N, H);
-    device::matmul_forward(u, C, a.hidden, p.down, N, H, C);
+    device::matmul_forward(u, C, a.hidden, w[p.down], N, H, C);
   }
   void head(const Pass<real> &pass) {
     const int64_t N = pass.N();
-    device::rmsnorm_forward(a.normed, a.rstd[c.M()], router->read_final(pass), w.final_norm, N, c.C, c.eps);
-    device::matmul_forward(a.logits, c.ld_logits(), a.normed, w.head, N, c.C, c.V);
+    device::rmsnorm_forward(a.normed, a.rstd[c.M()], router->read_final(pass), w[rows.final_norm], N, c.C, c.eps);
+    device::matmul_forward(a.logits, c.ld_logits(), a.normed, w[rows.head], N, c.C, c.V);
   }
   void forward(const int32_t *inputs, int64_t B, int64_t T) {
     const Pass<real> pass{B, T, {}, {}};
     device::upload(tokens.data, inputs, pass.N());
-    device::embedding_forward(router->embedding(), w.embed, tokens.data, pass.N(), c.C);
+    device::embedding_forward(router->embedding(), w[rows.embed], tokens.data, pass.N(), c.C);
     for (int64_t j = 0; j < c.M(); j++) {
       const real *h = router->read(j, pass);
       if (j % 2 == 0)
@@ -170,36 +175,39 @@ template <class real> struct GPT {
   // ---- backward, from dlogits in a.logits to every gradient of the pass
   void attention_sublayer_backward(int64_t l, real *dh, const real *h, const real *du, const Pass<real> &pass) {
     const auto &x = a.layer[l];
-    const auto &p = w.layer[l], &g = pass.grads.layer[l];
+    const auto &p = rows.layer[l];
+    const Flat<real> &g = pass.grads;
     const int64_t B = pass.B, T = pass.T, N = B * T, C = c.C;
-    device::matmul_backward_dinp(a.dnormed, du, C, p.proj, N, C, C);  // d of the heads' output
-    device::matmul_backward_dweight(g.proj, du, C, x.heads, B, T, C, C, pass.carry);
+    device::matmul_backward_dinp(a.dnormed, du, C, w[p.proj], N, C, C);  // d of the heads' output
+    device::matmul_backward_dweight(g[p.proj], du, C, x.heads, B, T, C, C, pass.carry);
     device::attention_backward(a.dqkv, a.dnormed, x.heads, x.m, x.n, x.qkv, B, T, c.NH, c.HS());
     device::rope_backward(a.dqkv, a.rope, B, T, c.NH, c.HS());
-    device::rmsnorm_apply(a.normed, h, a.rstd[2 * l], p.attn_norm, N, C);
-    device::matmul_backward_dweight(g.qkv, a.dqkv, 3 * C, a.normed, B, T, C, 3 * C, pass.carry);
-    device::matmul_backward_dinp(a.dnormed, a.dqkv, 3 * C, p.qkv, N, C, 3 * C);
-    device::rmsnorm_backward(dh, g.attn_norm, a.dnormed, h, a.rstd[2 * l], p.attn_norm, B, T, C, pass.carry);
+    device::rmsnorm_apply(a.normed, h, a.rstd[2 * l], w[p.attn_norm], N, C);
+    device::matmul_backward_dweight(g[p.qkv], a.dqkv, 3 * C, a.normed, B, T, C, 3 * C, pass.carry);
+    device::matmul_backward_dinp(a.dnormed, a.dqkv, 3 * C, w[p.qkv], N, C, 3 * C);
+    device::rmsnorm_backward(dh, g[p.attn_norm], a.dnormed, h, a.rstd[2 * l], w[p.attn_norm], B, T, C, pass.carry);
   }
   void mlp_sublayer_backward(int64_t l, real *dh, const real *h, const real *du, const Pass<real> &pass) {
     const auto &x = a.layer[l];
-    const auto &p = w.layer[l], &g = pass.grads.layer[l];
+    const auto &p = rows.layer[l];
+    const Flat<real> &g = pass.grads;
     const int64_t B = pass.B, T = pass.T, N = B * T, C = c.C, H = c.H();
-    device::matmul_backward_dinp(a.hidden, du, C, p.down, N, H, C);
+    device::matmul_backward_dinp(a.hidden, du, C, w[p.down], N, H, C);
     device::swiglu_backward(x.gateup, a.hidden, a.hidden, x.gateup, N,
                             H);  // in place: gate and up are not needed again
-    device::matmul_backward_dweight(g.down, du, C, a.hidden, B, T, H, C, pass.carry);
-    device::rmsnorm_apply(a.normed, h, a.rstd[2 * l + 1], p.mlp_norm, N, C);
-    device::matmul_backward_dweight(g.gateup, x.gateup, 2 * H, a.normed, B, T, C, 2 * H, pass.carry);
-    device::matmul_backward_dinp(a.dnormed, x.gateup, 2 * H, p.gateup, N, C, 2 * H);
-    device::rmsnorm_backward(dh, g.mlp_norm, a.dnormed, h, a.rstd[2 * l + 1], p.mlp_norm, B, T, C, pass.carry);
+    device::matmul_backward_dweight(g[p.down], du, C, a.hidden, B, T, H, C, pass.carry);
+    device::rmsnorm_apply(a.normed, h, a.rstd[2 * l + 1], w[p.mlp_norm], N, C);
+    device::matmul_backward_dweight(g[p.gateup], x.gateup, 2 * H, a.normed, B, T, C, 2 * H, pass.carry);
+    device::matmul_backward_dinp(a.dnormed, x.gateup, 2 * H, w[p.gateup], N, C, 2 * H);
+    device::rmsnorm_backward(dh, g[p.mlp_norm], a.dnormed, h, a.rstd[2 * l + 1], w[p.mlp_norm], B, T, C, pass.carry);
   }
   void backward(const Pass<real> &pass) {
     const int64_t N = pass.N(), ld = c.ld_logits();
-    device::matmul_backward_dweight(pass.grads.head, a.logits, ld, a.normed, pass.B, pass.T, c.C, c.V, pass.carry);
-    device::matmul_backward_dinp(a.dnormed, a.logits, ld, w.head, N, c.C, c.V);
-    device::rmsnorm_backward(router->doutput(), pass.grads.final_norm, a.dnormed, router->output(), a.rstd[c.M()],
-                             w.final_norm, pass.B, pass.T, c.C, pass.carry);
+    device::matmul_backward_dweight(pass.grads[rows.head], a.logits, ld, a.normed, pass.B, pass.T, c.C, c.V,
+                                    pass.carry);
+    device::matmul_backward_dinp(a.dnormed, a.logits, ld, w[rows.head], N, c.C, c.V);
+    device::rmsnorm_backward(router->doutput(), pass.grads[rows.final_norm], a.dnormed, router->output(), a.rstd[c.M()],
+                             w[rows.final_norm], pass.B, pass.T, c.C, pass.carry);
     router->read_final_backward(pass);
     for (int64_t j = c.M() - 1; j >= 0; j--) {
       const real *du = router->write_backward(j, pass);
@@ -209,8 +217,8 @@ template <class real> struct GPT {
         mlp_sublayer_backward(j / 2, router->dinput(j), router->input(j), du, pass);
       router->read_backward(j, pass);
     }
-    device::embedding_backward(pass.grads.embed, router->embedding_backward(pass), tokens.data, pass.B, pass.T, c.V,
-                               c.C, pass.carry);
+    device::embedding_backward(pass.grads[rows.embed], router->embedding_backward(pass), tokens.data, pass.B, pass.T,
+                               c.V, c.C, pass.carry);
   }
 
   // Sum of the losses of B sequences: chain per sequence in double; the caller's counter joins sequences
@@ -233,8 +241,7 @@ template <class real> struct GPT {
       const bool last = p + 1 == passes;
       int64_t place = 0;  // of this pass's sum: 0 = the gradients, 1 + l = level l
       if (!last) place = 1 + __builtin_ctzll(~(unsigned long long)p);
-      Pass<real> pass{
-          std::min(sizes.B, B - p * sizes.B), T, Weights<real>(table, grads.data + place * table.floats, c.L), {}};
+      Pass<real> pass{std::min(sizes.B, B - p * sizes.B), T, {grads.data + place * table.floats}, {}};
       for (int64_t l = 0; p >> l; l++) {
         if (p >> l & 1)
           pass.carry.offset[pass.carry.adds++] = (1 + l - place) * table.floats;
@@ -259,7 +266,7 @@ template <class real> struct GPT {
   }
 
   // Once, when the gradients of all passes (and ranks) are summed, before the norm
-  void finish_gradients() { router->finish(Weights<real>(table, grads.data, c.L)); }
+  void finish_gradients() { router->finish({grads.data}); }
 
   double gradient_norm() {
     double sum = 0;
@@ -304,7 +311,7 @@ template <class real> struct Decoder {
     const Pass<real> pass{1, 1, {}, {}};
     Router<real> &router = *model.router;
     device::upload(model.tokens.data, &token, 1);
-    device::embedding_forward(router.embedding(), model.w.embed, model.tokens.data, 1, c.C);
+    device::embedding_forward(router.embedding(), model.w[model.rows.embed], model.tokens.data, 1, c.C);
     for (int64_t j = 0; j < c.M(); j++) {
       const real *h = router.read(j, pass);
       if (j % 2 == 0)
@@ -320,15 +327,16 @@ template <class real> struct Decoder {
   void attention(int64_t l, const real *h, real *u) {
     const Config &c = model.c;
     const auto &x = model.a.layer[l];
-    const auto &p = model.w.layer[l];
+    const auto &p = model.rows.layer[l];
+    const Flat<real> &w = model.w;
     const int64_t C = c.C, HS = c.HS();
     real *k = cache.data + l * 2 * c.T * C, *v = k + c.T * C;
-    device::rmsnorm_forward(model.a.normed, model.a.rstd[2 * l], h, p.attn_norm, 1, C, c.eps);
-    device::matmul_forward(x.qkv, 3 * C, model.a.normed, p.qkv, 1, C, 3 * C);
+    device::rmsnorm_forward(model.a.normed, model.a.rstd[2 * l], h, w[p.attn_norm], 1, C, c.eps);
+    device::matmul_forward(x.qkv, 3 * C, model.a.normed, w[p.qkv], 1, C, 3 * C);
     device::rope_forward(x.qkv, model.a.rope + t * HS, 1, 1, c.NH, HS);  // row t of the table
     device::copy(k + t * C, x.qkv + C, C);
     device::copy(v + t * C, x.qkv + 2 * C, C);
     device::attention_decode(x.heads, x.qkv, k, v, t, c.NH, HS);
-    device::matmul_forward(u, C, x.heads, p.proj, 1, C, C);
+    device::matmul_forward(u, C, x.heads, w[p.proj], 1, C, C);
   }
 };

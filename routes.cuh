@@ -27,6 +27,7 @@ struct Routes {
     std::vector<double> distance, weight, term;  // weight, term: sums over tokens
     double entropy = 0;                          // likewise
     std::vector<double> beta;                    // of the read's details; empty where it has none
+    Row query;
     double query_norm = 0;
   };
   using Literal = runtime::json::Literal;
@@ -56,35 +57,29 @@ struct Routes {
   }
   // What the model's last forward pass, of N tokens, left in its router; runs nothing
   template <class real> void observe(GPT<real> &model, int64_t N) {
-    auto *mix = dynamic_cast<MixRouter<real> *>(model.router.get());
-    if (!tokens) begin(model, mix);
+    const Router<real> &router = *model.router;
+    if (!tokens) begin(model);
     tokens += N;
-    observe_parameters(model, mix);
-    Router<real> &router = *model.router;
+    observe_parameters(model);
     for (int64_t j = 0; j <= c.M(); j++) {
       const auto h = device::on_host(j < c.M() ? router.input(j) : router.output(), N * c.C);
       add_squares(inputs[j], &h[0], N);
-      if (c.delta() && j > 0 && j < c.M()) add_squares(mixes[j], &device::on_host(mix->y[j], N * c.C)[0], N);
-      if (j == 0) continue;
-      if (c.router == "prenorm") {  // its updates share one buffer
-        const auto before = device::on_host(router.input(j - 1), N * c.C);
-        std::vector<real> difference(N * c.C);
-        for (int64_t i = 0; i < N * c.C; i++) difference[i] = h[i] - before[i];
-        add_squares(updates[j - 1], difference.data(), N);
-      } else {
-        add_squares(updates[j - 1], &device::on_host(router.update(j - 1), N * c.C)[0], N);
-      }
+      const real *mix = j < c.M() ? router.mix(j) : nullptr;
+      if (mix) add_squares(mixes[j], &device::on_host(mix, N * c.C)[0], N);
+      if (j > 0) observe_update(model, j - 1, &h[0], N);
     }
-    for (size_t j = 0; j < reads.size(); j++) observe_read(reads[j], *mix, (int64_t)j, N);
+    for (size_t j = 0; j < reads.size(); j++) observe_read(reads[j], router.read_values((int64_t)j, N), N);
   }
   // The gradients the model holds, after gradients() of a whole batch
   template <class real> void add_gradients(GPT<real> &model) {
     gradient.resize(model.c.M());
     gradient_calls++;
     model.gradient_norm();
-    for (int64_t j = 0; j < model.c.M(); j++) {
-      const double *squares = &model.squares[2 + j / 2 * 6 + j % 2 * 3];  // the table: embed; norm, two matrices; ...
-      gradient[j] += squares[0] + squares[1];
+    for (int64_t l = 0; l < model.c.L; l++) {
+      const Backbone::Layer &rows = model.rows.layer[l];
+      const auto squares = [&](const Row &row) { return model.squares[row.index]; };
+      gradient[2 * l] += squares(rows.qkv) + squares(rows.proj);
+      gradient[2 * l + 1] += squares(rows.gateup) + squares(rows.down);
     }
   }
 
@@ -103,7 +98,7 @@ struct Routes {
   }
   double details_share(const Read &r) const {
     double sum = share(r, "partial detail");
-    for (const std::string &detail : c.details) sum += share(r, detail);
+    for (const std::string &detail : c.detail_list()) sum += share(r, detail);
     return sum;
   }
   template <class F> double mean_over_reads(F f) const {
@@ -116,12 +111,12 @@ struct Routes {
     Members m = {{"router", c.router}, {"layers", c.L}, {"channels", c.C}, {"tokens", tokens}};
     if (!reads.empty()) {
       if (!c.full()) m.emplace_back("block", c.block);
-      m.emplace_back("details", texts(c.details));
+      m.emplace_back("details", texts(c.detail_list()));
       m.emplace_back("summary", object(summary()));
       std::vector<Literal> items;
       for (const Read &r : reads) items.push_back(Literal::raw("\n    " + read_json(r)));
       m.emplace_back("reads", array(items));
-      if (c.D()) m.emplace_back("coefficients", array(coefficients));
+      if (c.detail_count()) m.emplace_back("coefficients", array(coefficients));
     }
     m.emplace_back("rms", roots(inputs));
     m.emplace_back("update_rms", roots(updates));
@@ -178,39 +173,22 @@ struct Routes {
     return runtime::json::object(m);
   }
 
-  template <class real> void begin(const GPT<real> &model, const MixRouter<real> *mix) {
+  template <class real> void begin(const GPT<real> &model) {
     c = model.c;
     inputs.assign(c.M() + 1, 0);
     updates.assign(c.M(), 0);
     mixes.assign(c.delta() ? c.M() : 0, 0);
-    for (int64_t j = 0; mix && j < (int64_t)mix->reads.size(); j++) plan_read(*mix, j);
+    for (const ReadInfo &info : model.router->reads()) begin_read(info, (double)reads.size());
   }
-  // The sources of a read, in the order of its weights: those of phase 1, then the partials
-  template <class real> void plan_read(const MixRouter<real> &mix, int64_t j) {
+  void begin_read(const ReadInfo &info, double number) {
     Read r;
-    r.name = j == mix.final_read() ? "final" : format("%d", (int)j);
-    auto source = [&](const std::string &name, const std::string &kind, double place) {
-      r.sources.push_back(name);
-      r.kinds.push_back(kind);
-      r.distance.push_back((double)j - place);
-      if (!std::count(kinds.begin(), kinds.end(), kind)) kinds.push_back(kind);
-    };
-    for (size_t i = 0; i < mix.sources.size(); i++) {
-      if (!mix.visible(j, mix.sources[i], i)) continue;
-      const int d = mix.sources[i].detail;
-      double place = (double)i - 1;
-      if (i > 0 && !c.full()) {
-        const auto &b = mix.blocks[(i - 1) / mix.bases];
-        place = (double)b.first + (double)(b.length - 1) / 2;
-      }
-      source(mix.source_name(i), i == 0 ? "embedding" : c.full() ? "update" : d ? c.details[d - 1] : "block", place);
-    }
-    for (int64_t d = 0; d < mix.partials(j); d++) {
-      const int64_t first = j - (c.full() ? mix.reads[j].lane : mix.reads[j].position);
-      if (c.full())
-        source(format("u%d", (int)(first + d)), "update", (double)(first + d));
-      else
-        source(d ? "P" + c.details[d - 1] : "PC", d ? "partial detail" : "partial", (double)(first + j - 1) / 2);
+    r.name = info.name;
+    r.query = info.query;
+    for (const SourceInfo &source : info.sources) {
+      r.sources.push_back(source.name);
+      r.kinds.push_back(source.kind);
+      r.distance.push_back(number - source.place);
+      if (!std::count(kinds.begin(), kinds.end(), source.kind)) kinds.push_back(source.kind);
     }
     r.weight.assign(r.sources.size(), 0);
     r.term.assign(r.sources.size(), 0);
@@ -219,58 +197,49 @@ struct Routes {
   template <class real> void add_squares(double &sum, const real *x, int64_t N) const {
     for (int64_t t = 0; t < N; t++) sum = sum + (double)exact::lane_dot(x + t * c.C, x + t * c.C, c.C);
   }
-  template <class real> void observe_read(Read &r, const MixRouter<real> &mix, int64_t j, int64_t N) const {
-    const MixGroup<real> &g = mix.groups[mix.reads[j].group];
-    const int64_t n = (int64_t)g.sources.size(), partials = mix.partials(j), k = mix.reads[j].lane;
-    const auto all_mx = device::on_host(g.mx, GROUP * N), all_inv = device::on_host(g.l, GROUP * N);
-    const auto z = device::on_host(g.z, N * n * GROUP), saved = device::on_host(mix.saved[j], N * partials * 3);
-    std::vector<decltype(device::on_host(g.mx, N))> scales;
-    for (const Source<real> &s : g.sources) scales.push_back(device::on_host(s.r, N));
+  // u_j, or where its router does not keep it the difference of the stream behind it, `after`
+  template <class real> void observe_update(const GPT<real> &model, int64_t j, const real *after, int64_t N) {
+    if (model.router->keeps_updates()) {
+      add_squares(updates[j], &device::on_host(model.router->update(j), N * c.C)[0], N);
+      return;
+    }
+    const auto before = device::on_host(model.router->input(j), N * c.C);
+    std::vector<real> difference(N * c.C);
+    for (int64_t i = 0; i < N * c.C; i++) difference[i] = after[i] - before[i];
+    add_squares(updates[j], difference.data(), N);
+  }
+  template <class real> void observe_read(Read &r, const ReadValues<real> &v, int64_t N) const {
+    const int64_t n = (int64_t)r.sources.size();
+    r.beta.assign(v.bias.begin(), v.bias.end());
     for (int64_t t = 0; t < N; t++) {
-      const real mx = all_mx[t * GROUP + k], inv = all_inv[t * GROUP + k];
       double sum = 0, scores = 0;
-      auto take = [&](int64_t i, real z, real inverse_rms) {
-        const double p = j ? (double)exact::exp_neg(z - mx) * (double)inv : 1;
+      for (int64_t i = 0; i < n; i++) {
+        const real above = v.z[t * n + i] - v.mx[t];
+        const double p = (double)exact::exp_neg(above) * (double)v.inv[t];
         r.weight[i] += p;
-        r.term[i] += p / (double)inverse_rms;
+        r.term[i] += p / (double)v.inverse_rms[t * n + i];
         sum += p;
-        scores += j ? p * (double)(z - mx) : 0;
-      };
-      for (int64_t i = 0; i < n; i++) take(i, z[(t * n + i) * GROUP + k], scales[i][t]);
-      for (int64_t d = 0; d < partials; d++) take(n + d, saved[d * 3 * N + t], saved[(d * 3 + 1) * N + t]);
-      if (j) r.entropy -= scores + sum * exact::log((double)inv);  // log p_i = z_i - mx + log inv
+        scores += p * (double)above;
+      }
+      r.entropy -= scores + sum * exact::log((double)v.inv[t]);  // log p_i = z_i - mx + log inv
     }
   }
-  template <class real> void observe_parameters(const GPT<real> &model, const MixRouter<real> *mix) {
+  template <class real> void observe_parameters(const GPT<real> &model) {
     scale.clear();
     coefficients.clear();
-    for (int64_t j = 0; j < c.M() && !mix && c.router != "prenorm"; j++) {
-      const int64_t n = c.router == "rezero" ? 1 : c.C;
-      const auto row = device::on_host(model.w.router[j], n);
+    for (int64_t j = 0; j < c.M(); j++) {
+      const Row row = model.router->scale(j);
+      if (!row) continue;
+      const auto values = device::on_host(model.w[row], row.size);
       scale.push_back(0);
-      for (int64_t i = 0; i < n; i++) scale[j] += std::fabs((double)row[i]) / (double)n;
+      for (int64_t i = 0; i < row.size; i++) scale.back() += std::fabs((double)values[i]) / (double)row.size;
     }
-    for (size_t j = 1; j < reads.size(); j++) {
-      const auto &read = mix->reads[j];
-      const auto q = device::on_host(model.w.router[read.row], c.C);
-      reads[j].query_norm = exact::sqrt((double)exact::lane_dot(&q[0], &q[0], c.C));
-      const auto bias = device::on_host(mix->groups[read.group].bias_of((int)read.lane), 1 + c.D());
-      const bool details = (int64_t)j != mix->final_read() || c.final_all;
-      reads[j].beta.assign(&bias[0] + 1, &bias[0] + 1 + (details ? c.D() : 0));
+    for (Read &r : reads) {
+      if (!r.query) continue;
+      const auto q = device::on_host(model.w[r.query], c.C);
+      r.query_norm = exact::sqrt((double)exact::lane_dot(&q[0], &q[0], c.C));
     }
-    for (int64_t b = 0; mix && b < (int64_t)mix->blocks.size(); b++)
-      for (int d = 1; d < mix->bases; d++) {
-        const int64_t m = mix->blocks[b].length;
-        const auto coef = device::on_host(mix->blocks[b].coef + d * m, m);
-        const Literal values = numbers({&coef[0], &coef[0] + m});
-        coefficients.push_back(object({{"block", b}, {"detail", c.details[d - 1]}, {"values", values}}));
-      }
+    for (const BlockCoefficients &x : model.router->coefficients())
+      coefficients.push_back(object({{"block", x.block}, {"detail", x.detail}, {"values", numbers(x.values)}}));
   }
 };
-
-template <class real>
-Routes measure_routes(GPT<real> &model, const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T) {
-  Routes routes;
-  routes.add(model, inputs, targets, B, T);
-  return routes;
-}

@@ -5,6 +5,7 @@
 #include "routes.cuh"
 #include "runtime/checkpoint.cuh"
 #include "runtime/log.cuh"
+#include "runtime/methods_text.cuh"
 #include "runtime/options.cuh"
 #include "runtime/sampler.cuh"
 #include "runtime/schedule.cuh"
@@ -33,7 +34,8 @@ static int report(const std::vector<std::string> &errors) {
 static void resolve(Options &o) {
   o.min_lr = runtime::effective_min_lr(o);
   o.warmup = runtime::effective_warmup(o);
-  if (o.router == "layerscale") o.layerscale_init = runtime::effective_layerscale_init(o);
+  if (takes_option(method_named(o.router), "layerscale-init"))
+    o.layerscale_init = runtime::effective_layerscale_init(o);
   std::string details;
   for (const std::string &d : runtime::effective_details(o)) details += (details.empty() ? "" : ",") + d;
   o.details = details.empty() ? "none" : details;
@@ -50,7 +52,7 @@ static Config config_of(const Options &o, int vocabulary) {
   c.eps = o.eps;
   c.layerscale_init = o.layerscale_init;
   c.block = o.block;
-  c.details = runtime::effective_details(o);
+  c.details = o.details;
   c.rho = o.rho;
   c.beta = o.beta;
   c.wav_eps = o.wav_eps;
@@ -83,6 +85,17 @@ static data::Corpus open_data(const Options &o, const data::Tokenizer *fixed) {
 }
 static std::string hex(uint64_t x) { return format("%016llx", (unsigned long long)x); }
 
+static void print_block_note(const Config &c) {
+  const std::vector<std::string> details = c.detail_list();
+  for (const char *name : {"phase", "split"})
+    if (!std::count(details.begin(), details.end(), name)) return;
+  for (int64_t b = 0; b < c.blocks(); b++) {
+    if (c.block_length(b) % 4 == 0) continue;
+    printf("note: phase and split are orthogonal only in blocks whose length is a multiple of 4; block %lld has %lld\n",
+           (long long)b, (long long)c.block_length(b));
+    return;
+  }
+}
 static void print_model(const Config &c, const TensorTable &table, const MemoryPlan &plan, bool verbose) {
   printf(
       "model: %s, %lld layers, %lld channels, %lld heads of %lld, hidden %lld, context %lld, vocabulary %lld: %.2fM "
@@ -94,15 +107,7 @@ static void print_model(const Config &c, const TensorTable &table, const MemoryP
       printf("  %-24s %6lld x %-6lld %s %-9g %s%s\n", t.name.c_str(), (long long)t.rows, (long long)t.cols,
              t.init == Init::normal ? "normal  " : "constant", t.value, t.decay ? "decay" : "",
              t.router ? "router" : "");
-  const bool both = std::count(c.details.begin(), c.details.end(), "phase") &&
-                    std::count(c.details.begin(), c.details.end(), "split");
-  for (int64_t b = 0; b < c.blocks() && both; b++)
-    if (c.block_length(b) % 4) {
-      printf(
-          "note: phase and split are orthogonal only in blocks whose length is a multiple of 4; block %lld has %lld\n",
-          (long long)b, (long long)c.block_length(b));
-      break;
-    }
+  print_block_note(c);
   printf("memory:\n");
   plan.print(stdout);
 }
@@ -504,15 +509,10 @@ static int show_command(const Parsed &parsed) {
     printf("  %-18s %s\n", config.keys[i].c_str(), config.items[i].text.c_str());
   if (info.options.reads) {
     const Config c = config_of(info.options, 1);
-    if (c.mixes()) {
-      const Weights<float> none{};
-      Arena<float> count;
-      MixRouter<float> router(c, none);
-      router.carve(count, c.T, false);
-      fputs(router.list_reads().c_str(), stdout);
-    } else {
-      printf("%s: h_j = x_j, the stream\n", c.router.c_str());
-    }
+    const TensorTable table = tensor_table(c);
+    const auto reads = make_router<float>(c, table, Flat<float>())->reads();
+    if (reads.empty()) printf("%s: h_j = x_j, the stream\n", c.router.c_str());
+    fputs(reads_text(reads).c_str(), stdout);
   }
   int64_t parameters = 0, n = 0;
   for (const runtime::TensorView &t : file.tensors) {
@@ -533,6 +533,16 @@ static int show_command(const Parsed &parsed) {
   return 0;
 }
 
+static int methods_command(const Parsed &parsed) {
+  const Options &o = parsed.options;
+  std::string text = runtime::methods_text();
+  if (o.markdown) text = runtime::methods_markdown();
+  if (o.names) text = runtime::methods_names();
+  if (o.json) text = runtime::methods_json();
+  fputs(text.c_str(), stdout);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   try {
     const Parsed parsed = runtime::parse(argc, argv, WAV_OPTIONS);
@@ -546,6 +556,7 @@ int main(int argc, char **argv) {
     if (parsed.command == "sample") return sample_command(parsed);
     if (parsed.command == "routes") return routes_command(parsed);
     if (parsed.command == "show") return show_command(parsed);
+    if (parsed.command == "methods") return methods_command(parsed);
     return runtime::compare_checkpoints(runtime::find_checkpoint(parsed.positional[0]),
                                         runtime::find_checkpoint(parsed.positional[1]), stdout);
   } catch (const std::exception &e) {

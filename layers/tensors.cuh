@@ -2,6 +2,7 @@
 // the parameter print derive; and the memory plan.
 #pragma once
 #include "device.cuh"
+#include <unordered_map>
 #include <vector>
 
 enum class Init { normal, constant, split };  // split: +value in the first half, -value after
@@ -20,15 +21,31 @@ struct Tensor {
   }
 };
 
+// How code holds a tensor of the table: its place in every flat buffer, and its number in the table
+struct Row {
+  int64_t offset = 0, size = 0, index = -1;
+  explicit operator bool() const { return index >= 0; }
+};
+
 struct TensorTable {
   std::vector<Tensor> rows;
-  int64_t floats = 0;      // length of a flat buffer, padding included
-  int64_t parameters = 0;  // without padding
-  int64_t add(std::string name, int64_t rows_, int64_t cols, Init init, double value, bool decay, bool router = false) {
-    rows.push_back({std::move(name), rows_, cols, init, value, decay, router, floats});
+  int64_t floats = 0;                               // length of a flat buffer, padding included
+  int64_t parameters = 0;                           // without padding
+  std::unordered_map<std::string, int64_t> places;  // in rows, by name
+  Row add(const std::string &name, int64_t rows_, int64_t cols, Init init, double value, bool decay,
+          bool router = false) {
+    places[name] = (int64_t)rows.size();
+    rows.push_back({name, rows_, cols, init, value, decay, router, floats});
     parameters += rows_ * cols;
     floats += round_up(rows_ * cols, 64);
-    return rows.back().offset;
+    return row((int64_t)rows.size() - 1);
+  }
+  Row row(int64_t index) const { return {rows[index].offset, rows[index].size(), index}; }
+  // Throws where there is none of that name
+  Row find(const std::string &name) const {
+    const auto place = places.find(name);
+    if (place == places.end()) throw Error("no tensor " + name + " in the table of parameters");
+    return row(place->second);
   }
 };
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <variant>
 
+#include "../routers/methods.cuh"
 #include "json.cuh"
 
 namespace runtime {
@@ -34,7 +35,7 @@ struct Options {
   std::string schedule = "cosine";
   // run
   std::string out = "runs/default", resume_from, init_from, options_file;
-  bool resume = false, verbose = false, dry_run = false, reads = false;
+  bool resume = false, verbose = false, dry_run = false, reads = false, names = false, json = false, markdown = false;
   int64_t stop_after = 0, save_every = 0, keep = 0, eval_every = 100, eval_tokens = 262144, sample_every = 0;
   int64_t threads = 0;
   double max_minutes = 0;
@@ -58,15 +59,7 @@ inline double effective_layerscale_init(const Options &o) {  // by depth, as in 
 }
 // The details of a block by name: of the option, or what the router implies
 inline std::vector<std::string> effective_details(const Options &o) {
-  std::string text = o.details;
-  if (text == "auto") text = o.router == "wav" ? "phase,split" : o.router == "haares" ? "split" : "none";
-  std::vector<std::string> list;
-  for (size_t at = 0; text != "none" && at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    list.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return list;
+  return details_of(method_named(o.router), o.details);
 }
 // "90/5/5" -> percentages of training, validation, test; false where the text is no such thing
 inline bool parse_split(const std::string &text, double percent[3]) {
@@ -83,7 +76,16 @@ inline bool parse_split(const std::string &text, double percent[3]) {
 enum class Kind { integer, real, flag, text, choice, optional_text };  // optional_text: --name or --name VALUE
 enum class Group { data, model, training, run, sampling };
 enum class Nature { science, circumstance };
-enum Command : unsigned { TRAIN = 1, EVAL = 2, SAMPLE = 4, SHOW = 8, COMPARE = 16, ROUTES = 32, ANY = 63 };
+enum Command : unsigned {
+  TRAIN = 1,
+  EVAL = 2,
+  SAMPLE = 4,
+  SHOW = 8,
+  COMPARE = 16,
+  ROUTES = 32,
+  METHODS_COMMAND = 64,
+  ANY = 127
+};
 
 inline const char *group_name(Group g) {
   static const char *const names[] = {"data", "model", "training", "run", "sampling"};
@@ -105,6 +107,8 @@ inline const std::vector<CommandRow> &command_table() {
       {ROUTES, "routes", "CKPT", 1,
        "what every read takes from every source: writes routing.json beside the checkpoint"},
       {SHOW, "show", "CKPT", 1, "configuration and tensors of a checkpoint; the sources of every read (--reads)"},
+      {METHODS_COMMAND, "methods", "", 0,
+       "every method of --router: what it reads and writes, its parameters, options, paper"},
       {COMPARE, "compare", "A B", 2, "two checkpoints bit by bit; exit code 1 if they differ"}};
   return rows;
 }
@@ -129,6 +133,12 @@ struct Option {
   const char *metavar, *help;
   bool Options::*present;  // of optional_text: set when the option is given, with or without a value
 };
+
+inline std::vector<const char *> method_names() {
+  std::vector<const char *> names;
+  for (const Method &m : METHODS) names.push_back(m.name);
+  return names;
+}
 
 // clang-format off
 inline std::vector<Option> make_option_table() {
@@ -168,9 +178,8 @@ inline std::vector<Option> make_option_table() {
   integer("data-seed", &O::data_seed, {0}, science, TRAIN, "seed of the order of the training windows");
 
   g = Group::model;
-  choice("router", &O::router,
-         {"prenorm", "rezero", "layerscale", "attnres", "block", "delta", "delta-block", "wav", "haares"}, "METHOD", science,
-         TRAIN, "how sublayers read and write the residual stream");
+  choice("router", &O::router, method_names(), "METHOD", science, TRAIN,
+         "how sublayers read and write the residual stream (`train_gpt methods` explains them)");
   integer("layers", &O::layers, {1, 1000}, science, TRAIN, "layers, each attention and MLP");
   integer("channels", &O::channels, {1, 65536}, science, TRAIN, "width of the residual stream, a multiple of --heads");
   integer("heads", &O::heads, {1, 1024}, science, TRAIN, "attention heads");
@@ -236,6 +245,9 @@ inline std::vector<Option> make_option_table() {
        "read options from a file, one a line, # begins a comment; the command line wins");
   flag("verbose", &O::verbose, ANY, "say more: the memory plan, the parameter table, timings");
   flag("reads", &O::reads, SHOW, "list the sources of every read by name");
+  flag("names", &O::names, METHODS_COMMAND, "the names alone, one a line");
+  flag("json", &O::json, METHODS_COMMAND, "the whole table, for other programs");
+  flag("markdown", &O::markdown, METHODS_COMMAND, "the table of README.md");
   flag("dry-run", &O::dry_run, TRAIN, "check everything, print the plan and stop before anything is allocated");
 
   g = Group::sampling;

@@ -195,8 +195,7 @@ struct OptionReader {
       }
     const std::string near = nearest(command_table(), word);
     error("", "unknown command '" + word + "'" +
-                  (near.empty() ? "; the commands are train, eval, sample, routes, show, compare"
-                                : "; did you mean " + near + "?"));
+                  (near.empty() ? "; the commands are " + names_of(command_table()) : "; did you mean " + near + "?"));
     command = ANY;
     out.command = "";
     out.positional.clear();
@@ -214,28 +213,25 @@ struct OptionReader {
   }
 };
 
-// Blocks and details: which options a router knows, and blocks of even length under signed details
+// Which options the router knows, and blocks of even length under signed details
 inline void check_routing(std::vector<std::string> &out, const Options &o, const std::set<std::string> &given,
                           const std::set<std::string> &invalid) {
-  const bool blocks = o.router == "block" || o.router == "wav" || o.router == "haares",
-             delta = o.router == "delta-block";
-  const bool mixes = blocks || delta || o.router == "attnres" || o.router == "delta";
-  for (const char *name : {"details", "final-read", "rho", "beta", "fixed-beta", "wav-eps"})
-    if (given.count(name) && !blocks)
-      out.push_back(format("--%s has no meaning with --router %s", name, o.router.c_str()));
-  if (given.count("block") && !blocks && !delta) out.push_back("--block has no meaning with --router " + o.router);
-  if (given.count("key-eps") && !mixes) out.push_back("--key-eps has no meaning with --router " + o.router);
+  if (invalid.count("router")) return;
+  const Method &method = method_named(o.router);
+  for (const Option &option : option_table())
+    if (given.count(option.name) && is_method_option(option.name) && !takes_option(method, option.name))
+      out.push_back(format("--%s has no meaning with --router %s", option.name, method.name));
   bool even = false;
   std::set<std::string> seen;
-  for (const std::string &d : effective_details(o)) {
-    static const std::set<std::string> known = {"phase", "split", "random", "duplicate", "learned"};
-    if (!known.count(d))
-      out.push_back("--details: '" + d + "' is none of phase, split, random, duplicate, learned (or none, or auto)");
-    else if (!seen.insert(d).second)
-      out.push_back("--details: " + d + " stands twice");
-    even = even || d != "duplicate";
+  for (const std::string &name : effective_details(o)) {
+    const Detail *detail = find_named(DETAILS, name);
+    if (!detail)
+      out.push_back("--details: '" + name + "' is none of " + names_of(DETAILS) + " (or none, or auto)");
+    else if (!seen.insert(name).second)
+      out.push_back("--details: " + name + " stands twice");
+    even = even || !detail || detail->halves;
   }
-  if (!blocks || !even || invalid.count("block") || invalid.count("layers")) return;
+  if (!method.details || !even || invalid.count("block") || invalid.count("layers")) return;
   const int64_t M = 2 * o.layers, last = M % o.block ? M % o.block : std::min(o.block, M);
   if ((M >= o.block && o.block % 2) || last % 2)
     out.push_back(
@@ -280,8 +276,6 @@ inline std::vector<std::string> contradictions(const Options &o, const std::stri
   check({"schedule"}, o.schedule == "constant" && given.count("min-lr"),
         "--min-lr has no meaning with --schedule constant");
   check_routing(out, o, given, invalid);
-  check({"router"}, o.router != "layerscale" && given.count("layerscale-init"),
-        "--layerscale-init has no meaning with --router " + o.router);
   return out;
 }
 

@@ -26,6 +26,7 @@ template <int BASES> INLINE void sum_updates(float *to, int64_t ld, const BlockP
       });
 }
 struct CpuBlockReader {
+  static constexpr bool details = true;
   const BlockPartials<float> &b;
   int64_t C;
   float *sums;                      // (count,8,C)
@@ -61,22 +62,24 @@ struct CpuBlockReader {
     scales_of(x, ss);
   }
   void scales_of(Tokens &x, const oct *ss) const {
-    oct rms0 = all8(0.f);
+    const oct rms0 = rms(ss[of[0]]);
     for (int d = 0; d < x.n; d++) {
-      const oct square = ss[of[d]], rms = sqrt8(square / all8((float)C));
-      if (d == 0) rms0 = rms;
-      const oct ratio = rms0 / (rms + all8((float)b.wav_eps)), rho = all8((float)b.rho);
-      x.c[d] = d == 0 ? all8(1.f) : rho < ratio ? rho : ratio;
+      const oct square = ss[of[d]];
+      x.c[d] = d == 0 ? all8(1.f) : rms_matching(rms0, rms(square));
       x.r[d] = all8(1.f) / sqrt8(((x.c[d] * x.c[d]) * square) / all8((float)C) + all8((float)b.key_eps));
     }
+  }
+  oct rms(oct square) const { return sqrt8(square / all8((float)C)); }
+  oct rms_matching(oct rms0, oct rms) const {
+    const oct ratio = rms0 / (rms + all8((float)b.wav_eps)), rho = all8((float)b.rho);
+    return rho < ratio ? rho : ratio;
   }
 };
 }  // namespace cpu
 inline cpu::CpuBlockReader cpu_reader(const BlockPartials<float> &b, int64_t C) { return {b, C}; }
 namespace cpu {
 
-inline void close_block(float *const *rows, float *const *r, float *const *c, const BlockPartials<float> &b, int64_t N,
-                        int64_t C) {
+inline void close_block(const StoredBlock<float> &to, const BlockPartials<float> &b, int64_t N, int64_t C) {
   parallel_rows(N, TOKENS, [&](int64_t t0, int64_t t1) {
     const auto read = cpu_reader(b, C);
     for (int64_t t = t0; t < t1; t += 8) {
@@ -87,15 +90,15 @@ inline void close_block(float *const *rows, float *const *r, float *const *c, co
       for (int d = 0; d < x.rows; d++) row_dots(&ss[d], x.row[d], C, &x.row[d], 1, x.tokens, C);
       read.scales_of(x, ss);
       for (int d = 0; d < x.n; d++) {
-        store_some(r[d] + t, x.tokens, x.r[d]);
-        store_some(c[d] + t, x.tokens, x.c[d]);
+        store_some(to.r[d] + t, x.tokens, x.r[d]);
+        store_some(to.c[d] + t, x.tokens, x.c[d]);
         for (int i = 0; i < x.tokens; i++) {
           const float *from = x.row[x.of[d]] + i * C;
-          float *to = rows[d] + (t + i) * C;
+          float *row = to.row[d] + (t + i) * C;
           if (d == 0)
-            std::copy_n(from, C, to);
+            std::copy_n(from, C, row);
           else
-            over(C, [&](auto get, auto put, int64_t j) { put(to + j, splat(x.c[d][i]) * get(from + j)); });
+            over(C, [&](auto get, auto put, int64_t ch) { put(row + ch, splat(x.c[d][i]) * get(from + ch)); });
         }
       }
     }
@@ -104,30 +107,32 @@ inline void close_block(float *const *rows, float *const *r, float *const *c, co
 inline void close_block_backward(float *const *G, const float *const *c, int bases, int64_t N, int64_t C) {
   parallel_rows(N, TOKENS, [&](int64_t t0, int64_t t1) {
     for (int d = 1; d < bases; d++)
-      for (int64_t t = t0; t < t1; t++)
-        over(C, [&](auto get, auto put, int64_t i) { put(G[d] + t * C + i, splat(c[d][t]) * get(G[d] + t * C + i)); });
+      for (int64_t t = t0; t < t1; t++) {
+        float *row = G[d] + t * C;
+        over(C, [&](auto get, auto put, int64_t ch) { put(row + ch, splat(c[d][t]) * get(row + ch)); });
+      }
   });
 }
-inline void block_update_backward(float *du, float *dcoef, int learned, const float *const *G,
-                                  const BlockPartials<float> &b, int k, int64_t B, int64_t T, int64_t C) {
+inline void block_update_backward(const UpdateGradient<float> &to, const float *const *G, const BlockPartials<float> &b,
+                                  int i, int64_t B, int64_t T, int64_t C) {
   parallel(B, [&](int64_t s) {
     for (int64_t t = s * T; t < (s + 1) * T; t++) {
-      over(C, [&](auto get, auto put, int64_t i) {
-        vec x = get(G[0] + t * C + i);
-        for (int d = 1; d < b.bases; d++) x = fma(splat(b.coef[d * b.m + k]), get(G[d] + t * C + i), x);
-        put(du + t * C + i, x);
+      over(C, [&](auto get, auto put, int64_t ch) {
+        vec x = get(G[0] + t * C + ch);
+        for (int d = 1; d < b.bases; d++) x = fma(splat(b.coef[d * b.m + i]), get(G[d] + t * C + ch), x);
+        put(to.du + t * C + ch, x);
       });
-      if (learned) dcoef[s] = dcoef[s] + lane_dot(G[learned] + t * C, b.u[k] + t * C, C);
+      if (to.learned) to.dcoef[s] = to.dcoef[s] + lane_dot(G[to.learned] + t * C, b.u[i] + t * C, C);
     }
   });
 }
-inline void block_read_backward(float *du, float *dcoef, int learned, float *const *G, float *dw, float *db,
-                                const float *h, const float *saved, const MixGroup<float> &g, int k,
-                                const BlockPartials<float> &b, int64_t B, int64_t T, int64_t C) {
+inline void block_read_backward(const UpdateGradient<float> &last, const ReadGradients<float> &to,
+                                const MixRead<float> &of, const BlockPartials<float> &b, int64_t B, int64_t T,
+                                int64_t C) {
   float coef[MAX_PARTIALS];
   for (int d = 0; d < b.bases; d++) coef[d] = b.coef[d * b.m + b.updates - 1];
-  phase2_backward(learned ? nullptr : du, coef, G, dw, db, h, saved, g, k, b, B, T, C);
-  if (learned) block_update_backward(du, dcoef, learned, G, b, b.updates - 1, B, T, C);
+  phase2_backward(last.learned ? nullptr : last.du, coef, to, of, b, B, T, C);
+  if (last.learned) block_update_backward(last, to.G, b, b.updates - 1, B, T, C);
 }
 
 }  // namespace cpu

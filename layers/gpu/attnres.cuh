@@ -1,6 +1,6 @@
 // gpu/attnres.cuh: the depth mixer of ../../attnres.cuh. A warp takes a token. Where rows are read or written its lanes
 // are channels; where a token's scalars are formed they are 4 sources x 8 reads in phase 1, and 4 lanes a partial in
-// phase 2. dw and db, chains over the tokens of a sequence, are a kernel of their own, which finds be, dz in scratch.
+// phase 2. dw and dbias, chains over the tokens of a sequence, are a kernel of their own, which finds be, dz in scratch.
 // Lanes of a group that are no reads compute on zeros and write nothing.
 #pragma once
 #include "launch.cuh"
@@ -16,32 +16,41 @@ static_assert(MAX_PARTIALS < GROUP && GROUP <= WARPS, "eight lane sums at a time
 struct GroupView {
   const Source<float> *sources;
   int64_t n, stride;
-  int K, begin, details;
+  int reads, begin, details;
   bool copies;  // lane 0 is h_0 = e
   const float *w, *bias, *dh;
-  float *o, *z, *mx, *l, *D;
-  __device__ bool live(int k) const { return k >= begin && k < K; }
+  float *o, *z, *mx1, *l1, *mx, *inv, *D;
+  __device__ bool live(int k) const { return k >= begin && k < reads; }
   __device__ float bias_of(int k, int detail) const { return bias[k * (1 + details) + detail]; }
 };
 inline GroupView view(const MixGroup<float> &g, bool with_sources) {
   GroupView v;
   v.n = (int64_t)g.sources.size();
   v.sources = with_sources ? table(g.sources.data(), v.n) : nullptr;
-  v.K = g.K;
+  v.reads = g.reads;
   v.begin = g.begin();
   v.details = g.details;
-  v.copies = g.first == g.copy;
+  v.copies = g.first == FirstLane::copy;
   v.stride = g.stride;
   v.w = g.w;
   v.bias = g.bias;
-  v.dh = g.dh;
   v.o = g.o;
   v.z = g.z;
+  v.mx1 = g.mx1;
+  v.l1 = g.l1;
   v.mx = g.mx;
-  v.l = g.l;
+  v.inv = g.inv;
+  v.dh = g.dh;
   v.D = g.D;
   return v;
 }
+// What a kernel gets of a MixRead
+struct ReadView {
+  GroupView g;
+  int k;
+  float *h, *saved;
+};
+inline ReadView view(const MixRead<float> &read) { return {view(read.group, false), read.k, read.h, read.saved}; }
 __device__ inline float larger(float x, float max) { return x > max ? x : max; }  // of +0 and -0 the first stays
 
 // n butterflies at once: lane i gets the sum of v[i / (32/n)]. In each step a lane keeps half of its values and sends
@@ -140,12 +149,12 @@ __global__ void mix_phase1_kernel(GroupView g, int64_t N, int64_t C) {
         if (g.live(read) && c + v * WARP < C) g.o[read * g.stride + t * C + c + v * WARP] = o[read][v];
   }
   if (i == 0 && g.live(k)) {
-    g.mx[t * GROUP + k] = mx;
-    g.l[t * GROUP + k] = l;
+    g.mx1[t * GROUP + k] = mx;
+    g.l1[t * GROUP + k] = l;
   }
 }
 inline void mix_phase1(const MixGroup<float> &g, int64_t N, int64_t C) {
-  if (g.begin() < g.K) a_warp_each(mix_phase1_kernel, N, view(g, true), N, C);
+  if (g.begin() < g.reads) a_warp_each(mix_phase1_kernel, N, view(g, true), N, C);
 }
 
 // ---- phase 2. Partials are rows by (d, t, c): here of sources, in wav_router.cuh sums of a block
@@ -178,13 +187,14 @@ template <int n = 0, class F> void counted(int count, F body) {
 
 // z = fma(c*(w.P), r, b);  mx, l = E'*l1 + sum of E, inv;  h = (E'*inv)*o, then fma((E*inv)*c, P, .). Lanes 4d.. are
 // partial d; what those behind the last one hold is not looked at
-template <int n, class Rows>
-__global__ void mix_phase2_kernel(float *h, float *saved, GroupView g, int k, Rows partials, int64_t N, int64_t C) {
+template <int n, class Rows> __global__ void mix_phase2_kernel(ReadView to, Rows partials, int64_t N, int64_t C) {
+  const GroupView &g = to.g;
+  const int k = to.k;
   const int64_t t = index_of_warp(), at = t * GROUP + k;
   if (t >= N) return;
   const int lane = lane_id(), d = lane / PER_PARTIAL < n ? lane / PER_PARTIAL : 0;
-  const float *w = g.w + k * C, *o = g.o + k * g.stride + t * C, mx1 = g.mx[at];
-  float P[MAX_PARTIALS], factor[MAX_PARTIALS], mx = mx1, l = g.l[at], first = 1, E = 0, c = 1;
+  const float *w = g.w + k * C, *o = g.o + k * g.stride + t * C, mx1 = g.mx1[at];
+  float P[MAX_PARTIALS], factor[MAX_PARTIALS], mx = mx1, l = g.l1[at], first = 1, E = 0, c = 1;
   if (n > 0) {
     float dots[GROUP] = {}, squares[GROUP] = {}, r;
     for (int64_t i = lane; i < C; i += WARP) {
@@ -194,7 +204,7 @@ __global__ void mix_phase2_kernel(float *h, float *saved, GroupView g, int k, Ro
     }
     partials.scales(c, r, squares, d, t);
     const float z = exact::fma(c * butterflies(dots), r, g.bias_of(k, Rows::details ? d : 0));
-    float *save = saved + d * 3 * N + t;
+    float *save = to.saved + d * 3 * N + t;
     if (lane == d * PER_PARTIAL) {
       save[0] = z;
       save[N] = r;
@@ -206,71 +216,81 @@ __global__ void mix_phase2_kernel(float *h, float *saved, GroupView g, int k, Ro
     E = exact::exp_neg(z - mx);
     for (int j = 0; j < n; j++) l = l + from_lane(E, j * PER_PARTIAL);
   }
-  l = 1 / l;
-  for (int j = 0; j < n; j++) factor[j] = from_lane((E * l) * c, j * PER_PARTIAL);
-  __syncwarp();  // every lane has read mx and l
+  const float inv = 1 / l;
+  for (int j = 0; j < n; j++) factor[j] = from_lane((E * inv) * c, j * PER_PARTIAL);
   if (lane == 0) {
     g.mx[at] = mx;
-    g.l[at] = l;
+    g.inv[at] = inv;
   }
   for (int64_t i = lane; i < C; i += WARP) {
-    float x = (n > 0 ? first * l : l) * o[i];
+    float x = (n > 0 ? first * inv : inv) * o[i];
     partials.template rows<n>(P, t, i);
     for (int j = 0; j < n; j++) x = exact::fma(factor[j], P[j], x);
-    h[t * C + i] = x;
+    to.h[t * C + i] = x;
   }
 }
-template <class Partials> void mix_phase2(float *h, float *saved, const MixGroup<float> &g, int k,
-                                          const Partials &partials, int64_t N, int64_t C) {
+template <class Partials> void mix_phase2(const MixRead<float> &to, const Partials &partials, int64_t N, int64_t C) {
   auto rows = gpu_rows(partials, C);
-  counted(partials.count(), [&](auto n) {
-    a_warp_each(mix_phase2_kernel<decltype(n)::value, decltype(rows)>, N, h, saved, view(g, false), k, rows, N, C);
-  });
+  counted(partials.count(),
+          [&](auto n) { a_warp_each(mix_phase2_kernel<decltype(n)::value, decltype(rows)>, N, view(to), rows, N, C); });
 }
 
-// ---- sums over a sequence: dw (.,B,C) and db (.,B,D) go on as chains of fma(be, row, .) and of + dz, over its tokens
+// ---- sums over a sequence: dw (.,B,C) and dbias (.,B,details) go on as chains of fma(be, row, .) and of + dz, over its tokens
 // and in a token over its n rows. be, dz (N,n,reads). A block has 32 channels of a sequence: its warps bring a tile of
-// rows to shared memory, then warp k goes on with read k. Lanes 1.. of the block of the first channels have db
-template <class Rows> __global__ void sequence_sums_kernel(float *dw, float *db, const float *be, const float *dz,
-                                                           Rows rows, int64_t n, int reads, int begin, int K,
-                                                           int details, int64_t B, int64_t T, int64_t C) {
+// rows to shared memory, then warp k goes on with read k. Lanes 1.. of the block of the first channels have dbias
+struct SequenceSums {
+  float *dw, *dbias;     // continued
+  const float *be, *dz;  // (N,n,stored)
+  int64_t n;             // rows of a token
+  int stored;            // reads of be and dz
+  int begin, end;        // the reads whose sums go on
+  int details;
+};
+template <class Rows> __global__ void sequence_sums_kernel(SequenceSums s, Rows rows, int64_t B, int64_t T, int64_t C) {
+  const int64_t n = s.n;
   constexpr int TILE = 128;
   __shared__ float row[TILE][WARP], tile_be[TILE * GROUP], tile_dz[TILE * GROUP];
   __shared__ int detail[TILE];
   const int lane = lane_id(), k = warp_id();
   const int64_t pieces = (C + WARP - 1) / WARP, b = blockIdx.x / pieces, piece = blockIdx.x % pieces;
-  const int64_t c = piece * WARP + lane, to_w = (k * B + b) * C + c, to_b = (k * B + b) * details + lane - 1;
-  const bool live = k >= begin && k < K, has_w = live && c < C;
-  const bool has_b = live && piece == 0 && lane > 0 && lane <= details;
-  float sum = has_w ? dw[to_w] : 0, bias = has_b ? db[to_b] : 0;
+  const int64_t c = piece * WARP + lane, to_w = (k * B + b) * C + c, to_b = (k * B + b) * s.details + lane - 1;
+  const bool live = k >= s.begin && k < s.end, has_w = live && c < C;
+  const bool has_b = live && piece == 0 && lane > 0 && lane <= s.details;
+  float sum = has_w ? s.dw[to_w] : 0, bias = has_b ? s.dbias[to_b] : 0;
   for (int64_t from = 0; from < T * n; from += TILE) {
     const int count = T * n - from < TILE ? (int)(T * n - from) : TILE;
-    const int64_t t = b * T + from / n, scalars = (b * T * n + from) * reads;
+    const int64_t t = b * T + from / n, scalars = (b * T * n + from) * s.stored;
     for (int j = k; j < count; j += WARPS) {
       const unsigned at = (unsigned)(from % n) + (unsigned)j;
       const int i = (int)(at % (unsigned)n);
       if (c < C) row[j][lane] = rows.row(i, t + at / (unsigned)n, c);
       if (lane == 0) detail[j] = rows.detail(i);
     }
-    for (int j = (int)threadIdx.x; j < count * reads; j += THREADS) {
-      tile_be[j] = be[scalars + j];
-      if (details) tile_dz[j] = dz[scalars + j];
+    for (int j = (int)threadIdx.x; j < count * s.stored; j += THREADS) {
+      tile_be[j] = s.be[scalars + j];
+      if (s.details) tile_dz[j] = s.dz[scalars + j];
     }
     __syncthreads();
-    for (int j = 0; j < count && has_w; j++) sum = exact::fma(tile_be[j * reads + k], row[j][lane], sum);
+    for (int j = 0; j < count && has_w; j++) sum = exact::fma(tile_be[j * s.stored + k], row[j][lane], sum);
     for (int j = 0; j < count && has_b; j++)
-      if (detail[j] == lane) bias = bias + tile_dz[j * reads + k];
+      if (detail[j] == lane) bias = bias + tile_dz[j * s.stored + k];
     __syncthreads();
   }
-  if (has_w) dw[to_w] = sum;
-  if (has_b) db[to_b] = bias;
+  if (has_w) s.dw[to_w] = sum;
+  if (has_b) s.dbias[to_b] = bias;
+}
+template <class Rows> void sequence_sums(const SequenceSums &s, const Rows &rows, int64_t B, int64_t T, int64_t C) {
+  launch(sequence_sums_kernel<Rows>, blocks_of(B * divide_up(C, WARP), 1), dim3(THREADS), 0, context().stream, s, rows,
+         B, T, C);
 }
 
 // ---- backward of phase 2: D = dh.h;  p = exp(z - mx)*inv;  dz = p*(c*(dh.P) - D);  be = (dz*c)*r;
 // G = fma(-gm, P, fma(be, w, fma(p*c, dh, G))) with gm = ((be*(z - b))*(c*r))/C. Lanes as in phase 2; the last has D
 template <int n, class Rows> __global__ void mix_phase2_backward_kernel(float *const *G, float *be, float *dz,
-                                                                        const float *h, const float *saved, GroupView g,
-                                                                        int k, Rows partials, int64_t N, int64_t C) {
+                                                                        ReadView of, Rows partials, int64_t N,
+                                                                        int64_t C) {
+  const GroupView &g = of.g;
+  const int k = of.k;
   const int64_t t = index_of_warp(), at = t * GROUP + k;
   if (t >= N) return;
   const int lane = lane_id(), d = lane / PER_PARTIAL < n ? lane / PER_PARTIAL : 0;
@@ -279,13 +299,13 @@ template <int n, class Rows> __global__ void mix_phase2_backward_kernel(float *c
   for (int64_t i = lane; i < C; i += WARP) {
     partials.template rows<n>(P, t, i);
     for (int j = 0; j < n; j++) dots[j] = exact::fma(dh[i], P[j], dots[j]);
-    dots[GROUP - 1] = exact::fma(dh[i], h[t * C + i], dots[GROUP - 1]);
+    dots[GROUP - 1] = exact::fma(dh[i], of.h[t * C + i], dots[GROUP - 1]);
   }
   const float dot = butterflies(dots), D = from_lane(dot, WARP - 1);
   if (lane == 0) g.D[at] = D;
   if (n == 0) return;
-  const float *save = saved + d * 3 * N + t, z = save[0], r = save[N], c = save[2 * N];
-  const float p = exact::exp_neg(z - g.mx[at]) * g.l[at], my_dz = p * (c * dot - D), my_be = (my_dz * c) * r;
+  const float *save = of.saved + d * 3 * N + t, z = save[0], r = save[N], c = save[2 * N];
+  const float p = exact::exp_neg(z - g.mx[at]) * g.inv[at], my_dz = p * (c * dot - D), my_be = (my_dz * c) * r;
   const float gm = ((my_be * (z - g.bias_of(k, Rows::details ? d : 0))) * (c * r)) / (float)C;
   if (lane == d * PER_PARTIAL) {
     be[t * n + d] = my_be;
@@ -305,19 +325,15 @@ template <int n, class Rows> __global__ void mix_phase2_backward_kernel(float *c
     }
   }
 }
-template <class Partials> void mix_phase2_backward(float *const *G, float *dw, float *db, const float *h,
-                                                   const float *saved, const MixGroup<float> &g, int k,
+template <class Partials> void mix_phase2_backward(const ReadGradients<float> &to, const MixRead<float> &of,
                                                    const Partials &partials, int64_t B, int64_t T, int64_t C) {
   const int64_t N = B * T, n = partials.count();
   auto rows = gpu_rows(partials, C);
-  float *be = scratch<float>(2 * N * n), *dz = be + N * n, *const *to = table(G, n);
+  float *be = scratch<float>(2 * N * n), *dz = be + N * n, *const *G = table(to.G, n);
   counted(partials.count(), [&](auto count) {
-    a_warp_each(mix_phase2_backward_kernel<decltype(count)::value, decltype(rows)>, N, to, be, dz, h, saved,
-                view(g, false), k, rows, N, C);
+    a_warp_each(mix_phase2_backward_kernel<decltype(count)::value, decltype(rows)>, N, G, be, dz, view(of), rows, N, C);
   });
-  if (n)
-    launch(sequence_sums_kernel<decltype(rows)>, blocks_of(B * divide_up(C, WARP), 1), dim3(THREADS), 0,
-           context().stream, dw, db, be, dz, rows, n, 1, 0, 1, rows.details ? g.details : 0, B, T, C);
+  if (n) sequence_sums({to.dw, to.dbias, be, dz, n, 1, 0, 1, rows.details ? of.group.details : 0}, rows, B, T, C);
 }
 
 // ---- backward of phase 1: p = exp(z - mx)*inv;  dz = p*(dh.s - D);  be = dz*r;  gamma = (sum of dz*(z - b))*(r*r)/C;
@@ -352,7 +368,7 @@ __global__ void mix_phase1_backward_kernel(float *be, float *dz, GroupView g, in
   float mx = 0, inv = 0, D = 0;
   if (g.live(k)) {
     mx = g.mx[t * GROUP + k];
-    inv = g.l[t * GROUP + k];
+    inv = g.inv[t * GROUP + k];
     D = g.D[t * GROUP + k];
   }
   for (int64_t step = 0; step < g.n; step += SOURCES) {
@@ -375,13 +391,12 @@ __global__ void mix_phase1_backward_kernel(float *be, float *dz, GroupView g, in
       pair_gradients(g, step, first, t, p, my_be, K * (r * r) / (float)C, C);
   }
 }
-inline void mix_phase1_backward(float *dw, float *db, const MixGroup<float> &g, int64_t B, int64_t T, int64_t C) {
+inline void mix_phase1_backward(float *dw, float *dbias, const MixGroup<float> &g, int64_t B, int64_t T, int64_t C) {
   const int64_t N = B * T, all = N * (int64_t)g.sources.size() * GROUP;
   const GroupView v = view(g, true);
   float *be = scratch<float>(g.details ? 2 * all : all), *dz = be + all;
   a_warp_each(mix_phase1_backward_kernel, N, be, dz, v, N, C);
-  launch(sequence_sums_kernel<SourceRows>, blocks_of(B * divide_up(C, WARP), 1), dim3(THREADS), 0, context().stream, dw,
-         db, be, dz, SourceRows{v.sources, C}, v.n, GROUP, v.begin, v.K, v.details, B, T, C);
+  sequence_sums({dw, dbias, be, dz, v.n, GROUP, v.begin, v.reads, v.details}, SourceRows{v.sources, C}, B, T, C);
 }
 
 }  // namespace gpu
