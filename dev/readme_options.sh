@@ -1,8 +1,8 @@
 #!/bin/sh
-# readme_options.sh BINARY [--check] [FILE]: the option tables of README.md come from the program itself.
+# readme_options.sh BINARY [--check] [FILE]: the option tables of docs/options.md come from the program itself.
 #
-# Replaces what stands between the lines `<!-- options -->` and `<!-- /options -->` of FILE (README.md beside dev/) by the
-# output of `BINARY --help=markdown`. --check changes nothing: it prints the difference and exits 1 if there is one.
+# Replaces what stands between the lines `<!-- options -->` and `<!-- /options -->` of FILE (docs/options.md of this tree) by
+# the output of `BINARY --help=markdown`. --check changes nothing: it prints the difference and exits 1 if there is one.
 # Exit codes: 1 a difference, or a file or mark that is missing; 2 wrong arguments.
 set -eu
 fail() { echo "readme_options.sh: $1" >&2; exit "$2"; }
@@ -16,7 +16,7 @@ for argument; do
   esac
 done
 [ -n "$binary" ] || fail "usage: readme_options.sh BINARY [--check] [FILE]" 2
-[ -n "$file" ] || file=$(dirname "$0")/../README.md
+[ -n "$file" ] || file=$(dirname "$0")/../docs/options.md
 [ -f "$file" ] || fail "$file: no such file" 1
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/readme.XXXXXX")
