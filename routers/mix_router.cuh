@@ -86,6 +86,13 @@ template <class real> struct MixRouter : Router<real> {
   // From one read's rows of dh to the next: rows of many reads are read side by side (see STAGGER)
   int64_t stride(int64_t N) const { return N * config.C + STAGGER / (int64_t)sizeof(real); }
 
+  // The partials of a block after so many updates
+  BlockPartials<real> block_partials(int64_t block, int64_t updates) const {
+    const MixPlan::Block &b = plan.blocks[block];
+    return {(int)updates, u.data() + b.first, plan.bases,     blocks[block].coef,
+            b.length,     config.rho,         config.wav_eps, config.key_eps};
+  }
+
  private:
   void carve_sources(Arena<real> &arena, int64_t N, bool training) {
     const int64_t size = N * config.C;
@@ -179,12 +186,6 @@ template <class real> struct MixRouter : Router<real> {
     return groups[read.group].bias + read.lane * (1 + details()) + 1;
   }
   MixRead<real> mix_read(int64_t j) const { return {groups[plan.reads[j].group], plan.reads[j].lane, y[j], saved[j]}; }
-  // The partials of a block after so many updates; of read j in a full method
-  BlockPartials<real> block_partials(int64_t block, int64_t updates) const {
-    const MixPlan::Block &b = plan.blocks[block];
-    return {(int)updates, u.data() + b.first, plan.bases,     blocks[block].coef,
-            b.length,     config.rho,         config.wav_eps, config.key_eps};
-  }
   UpdatePartials<real> update_partials(int64_t j) const {
     const int n = plan.reads[j].partials;
     return {n, n ? sources.data() + 1 + j - n : nullptr};

@@ -1,33 +1,31 @@
 // routers_common.h: small models of the routers on the depth mixer, what their reads saw, and the same reads made
-// directly: DirectRouter computes h and p by the softmax of the paper (plain::mix_direct) from the updates, with sums,
+// directly: DirectRouter computes h and p by the softmax of the paper (mix_direct) from the updates, with sums,
 // coefficients and scales of its own. Its scales c can be held at recorded values, as the gradient is defined.
 #pragma once
-#include "gpt.cuh"
-#include "test/check.h"
+#include "test/model_common.h"
 #include <map>
 
 namespace routers {
 
 using check::that;
 
+// A row of the method table, or one with other options
 struct Method {
   const char *name;  // for messages
   const char *router;
-  std::vector<std::string> details;
+  const char *details;
   bool final_all, fixed_beta;
 };
 inline const std::vector<Method> &methods() {
-  static const std::vector<Method> list = {
-      {"attnres", "attnres", {}, false, false},
-      {"block", "block", {}, false, false},
-      {"delta", "delta", {}, false, false},
-      {"delta-block", "delta-block", {}, false, false},
-      {"wav", "wav", {"phase", "split"}, false, false},
-      {"haares", "haares", {"split"}, false, false},
-      {"random,duplicate,learned", "block", {"random", "duplicate", "learned"}, false, false},
-      {"wav --final-read all", "wav", {"phase", "split"}, true, false},
-      {"learned --final-read all --fixed-beta", "block", {"learned"}, true, true},
-  };
+  static const std::vector<Method> list = [] {
+    std::vector<Method> rows;
+    for (const ::Method &m : METHODS)
+      if (m.family == Family::mix) rows.push_back({m.name, m.name, "auto", false, false});
+    rows.push_back({"random,duplicate,learned", "block", "random,duplicate,learned", false, false});
+    rows.push_back({"wav --final-read all", "wav", "auto", true, false});
+    rows.push_back({"learned --final-read all --fixed-beta", "block", "learned", true, true});
+    return rows;
+  }();
   return list;
 }
 inline const Method &method(const std::string &name) {
@@ -52,52 +50,17 @@ inline Config configure(const Method &m, int64_t L, int64_t block) {
 }
 inline Config prenorm_of(Config c) {
   c.router = "prenorm";
-  c.details.clear();
+  c.details = "none";
   return c;
 }
 // Details other than duplicate need blocks of even length
 inline bool allowed(const Config &c) {
   for (int64_t b = 0; b < c.blocks(); b++)
-    for (const std::string &kind : c.details)
+    for (const std::string &kind : c.detail_list())
       if (kind != "duplicate" && c.block_length(b) % 2) return false;
   return true;
 }
 
-struct Batch {
-  int64_t B, T;
-  std::vector<int32_t> inputs, targets;
-  Batch(int64_t B, int64_t T, int64_t V, uint64_t seed)
-      : B(B),
-        T(T),
-        inputs(B * T),
-        targets(B * T) {
-    for (int64_t i = 0; i < B * T; i++) {
-      inputs[i] = (int32_t)rng::below(seed, i, V);
-      targets[i] = (int32_t)rng::below(seed + 1, i, V);
-    }
-  }
-};
-template <class real> void forward(GPT<real> &model, const Batch &b) { model.forward(b.inputs.data(), b.B, b.T); }
-template <class real> double gradients(GPT<real> &model, const Batch &b) {
-  const double loss = model.gradients(b.inputs.data(), b.targets.data(), b.B, b.T, b.B * b.T);
-  model.finish_gradients();
-  return loss / (double)(b.B * b.T);
-}
-
-enum class Start { zero, random };
-// Backbone weights of std 0.35. Rows of the router: as initialized (q = 0), or random: q, g and beta of std 0.3,
-// coefficients a little off
-template <class real> void scatter(GPT<real> &model, Start start, double backbone = 0.35) {
-  model.initialize(3);
-  for (const Tensor &t : model.table.rows) {
-    if (t.router && start == Start::zero) continue;
-    for (int64_t i = 0; i < t.size(); i++) {
-      real &x = model.params[t.offset + i];
-      const double z = rng::normal(rng::key_of(3, t.name.c_str()), i);
-      x = (real)(t.router ? (double)x + 0.3 * z : t.decay ? backbone * z : 1 + 0.2 * z);
-    }
-  }
-}
 template <class real> real *row(GPT<real> &model, const std::string &name, real *flat = nullptr) {
   for (const Tensor &t : model.table.rows)
     if (t.name == name) return (flat ? flat : model.params.data) + t.offset;
@@ -106,22 +69,17 @@ template <class real> real *row(GPT<real> &model, const std::string &name, real 
 template <class real> MixRouter<real> &mixer(const GPT<real> &model) {
   return dynamic_cast<MixRouter<real> &>(*model.router);
 }
-template <class real> std::vector<real> logits(const GPT<real> &model, int64_t N) {
-  const int64_t V = model.c.V, ld = model.c.ld_logits();
-  std::vector<real> x(N * V);
-  for (int64_t i = 0; i < N * V; i++) x[i] = model.a.logits[i / V * ld + i % V];
-  return x;
-}
 inline std::string read_name(const Config &c, int64_t j) { return j == c.M() ? "final" : format("%d", (int)j); }
 
-// p of read j as the two-phase read left it: (N, sources), in the order of list_reads
+// p of read j as the two-phase read left it: (N, sources), in the order of MixPlan::sources_of
 template <class real> std::vector<real> weights(const MixRouter<real> &r, int64_t j, int64_t N) {
   if (j == 0) return std::vector<real>(N, 1);
-  const MixGroup<real> &g = r.groups[r.reads[j].group];
-  const int64_t k = r.reads[j].lane, n = (int64_t)g.sources.size(), open = r.partials(j);
+  const MixPlan::Read &read = r.plan.reads[j];
+  const MixGroup<real> &g = r.groups[read.group];
+  const int64_t k = read.lane, n = (int64_t)g.sources.size(), open = read.partials;
   std::vector<real> p;
   for (int64_t t = 0; t < N; t++) {
-    const real mx = g.mx[t * GROUP + k], inv = g.l[t * GROUP + k];
+    const real mx = g.mx[t * GROUP + k], inv = g.inv[t * GROUP + k];
     for (int64_t i = 0; i < n; i++) p.push_back(exact::exp_neg(g.z[(t * n + i) * GROUP + k] - mx) * inv);
     for (int64_t d = 0; d < open; d++) p.push_back(exact::exp_neg(r.saved[j][d * 3 * N + t] - mx) * inv);
   }
@@ -130,15 +88,39 @@ template <class real> std::vector<real> weights(const MixRouter<real> &r, int64_
 
 // ---- the direct read
 
+// As it is defined in the paper, in double: p and h of one token over a list of scaled sources
+inline void mix_direct(double *p, double *h, const double *w, const std::vector<const double *> &s,
+                       const std::vector<double> &scale, const std::vector<double> &bias, int64_t C, double key_eps) {
+  double largest = 0, sum = 0;
+  for (size_t i = 0; i < s.size(); i++) {
+    double square = 0, dot = 0;
+    for (int64_t ch = 0; ch < C; ch++) {
+      square += scale[i] * s[i][ch] * scale[i] * s[i][ch];
+      dot += w[ch] * scale[i] * s[i][ch];
+    }
+    p[i] = dot / std::sqrt(square / (double)C + key_eps) + bias[i];
+    largest = i == 0 || p[i] > largest ? p[i] : largest;
+  }
+  for (size_t i = 0; i < s.size(); i++) {
+    p[i] = exact::exp_neg(p[i] - largest);
+    sum += p[i];
+  }
+  for (int64_t ch = 0; ch < C; ch++) h[ch] = 0;
+  for (size_t i = 0; i < s.size(); i++) {
+    p[i] /= sum;
+    for (int64_t ch = 0; ch < C; ch++) h[ch] += p[i] * scale[i] * s[i][ch];
+  }
+}
+
 // Scales c of details: of the open block as read j sees it (key j), of the finished block b (key M + b); per token and
 // detail
 using Scales = std::map<int64_t, std::vector<double>>;
 
 template <class real> Scales recorded_scales(const MixRouter<real> &r, int64_t N) {
   Scales s;
-  const int64_t D = r.c.D(), M = r.c.M();
+  const int64_t D = r.details(), M = r.plan.M;
   for (int64_t j = 1; j < M; j++)
-    for (int64_t t = 0; t < N && r.partials(j); t++)
+    for (int64_t t = 0; t < N && r.plan.reads[j].partials; t++)
       for (int64_t d = 1; d <= D; d++) s[j].push_back((double)r.saved[j][(d * 3 + 2) * N + t]);
   for (size_t b = 0; b < r.blocks.size(); b++)
     for (int64_t t = 0; t < N; t++)
@@ -151,9 +133,11 @@ struct DirectRouter : MixRouter<double> {
   const Scales *held = nullptr;
   Scales found;  // by the formula
   std::map<int64_t, std::vector<double>> p;
+  const Config &c;
   explicit DirectRouter(GPT<double> &model)
-      : MixRouter<double>(model.c, model.w),
-        model(model) {}
+      : MixRouter<double>(model.c, model.table, model.w),
+        model(model),
+        c(model.c) {}
 
   struct List {
     std::vector<const double *> s;
@@ -161,17 +145,18 @@ struct DirectRouter : MixRouter<double> {
     std::vector<std::vector<double>> sums;
   };
   double coefficient(int64_t b, int64_t d, int64_t k) const {
-    const std::string kind = d == 0 ? "sum" : c.details[d - 1];
+    const std::string kind = d == 0 ? "sum" : plan.details[d - 1];
     if (kind == "phase") return (b * c.block + k) % 2 ? -1 : 1;
     if (kind == "split") return 2 * k < std::min(c.block, 2 * c.L - b * c.block) ? 1 : -1;
-    if (kind == "random") return blocks[b].coef[d * blocks[b].length + k];  // compared with the goldens' metadata
+    if (kind == "random") return blocks[b].coef[d * plan.blocks[b].length + k];  // compared with the goldens' metadata
     if (kind == "learned") return row(model, format("router.block.%d.coef", (int)b))[k];
     return 1;
   }
   // Sum and details of the first `updates` updates of block b, as sources of read j (key: see Scales)
-  void add_block(List &list, int64_t b, int64_t updates, int64_t key, int64_t t, bool details, const double *beta) {
+  void add_block(List &list, int64_t b, int64_t updates, int64_t key, int64_t t, bool with_details,
+                 const double *beta) {
     double rms0 = 0;
-    for (int64_t d = 0; d <= c.D(); d++) {
+    for (int64_t d = 0; d <= details(); d++) {
       std::vector<double> P(c.C);
       double square = 0;
       for (int64_t i = 0; i < c.C; i++) {
@@ -181,12 +166,13 @@ struct DirectRouter : MixRouter<double> {
       const double rms = std::sqrt(square / (double)c.C);
       if (d == 0) rms0 = rms;
       double scale = d == 0 ? 1 : std::min(c.rho, rms0 / (rms + c.wav_eps));
-      if (d && (t * c.D() + d) > (int64_t)found[key].size()) found[key].push_back(scale);
-      if (d && held) scale = held->at(key)[t * c.D() + d - 1];
-      if (d && !details) continue;
+      if (d && (t * details() + d) > (int64_t)found[key].size()) found[key].push_back(scale);
+      if (d && held) scale = held->at(key)[t * details() + d - 1];
+      if (d && !with_details) continue;
       list.sums.push_back(P);
       list.scale.push_back(scale);
-      list.bias.push_back(d == 0 ? 0 : beta ? beta[d - 1] : c.beta);
+      const double bias = beta && d ? beta[d - 1] : c.beta;
+      list.bias.push_back(d == 0 ? 0 : bias);
     }
   }
   List list_of(int64_t j, int64_t t) {
@@ -197,7 +183,7 @@ struct DirectRouter : MixRouter<double> {
     list.sums.emplace_back(e + t * c.C, e + (t + 1) * c.C);
     list.scale = {1};
     list.bias = {0};
-    if (c.router == "attnres" || c.router == "delta")
+    if (c.full())
       for (int64_t i = 0; i < j; i++) {
         list.sums.emplace_back(u[i] + t * c.C, u[i] + (t + 1) * c.C);
         list.scale.push_back(1);
@@ -224,7 +210,7 @@ struct DirectRouter : MixRouter<double> {
     for (int64_t t = 0; t < N; t++) {
       const List list = list_of(j, t);
       std::vector<double> weight(list.s.size());
-      plain::mix_direct(weight.data(), to + t * c.C, w.data(), list.s, list.scale, list.bias, c.C, c.key_eps);
+      mix_direct(weight.data(), to + t * c.C, w.data(), list.s, list.scale, list.bias, c.C, c.key_eps);
       p[j].insert(p[j].end(), weight.begin(), weight.end());
     }
   }

@@ -43,7 +43,7 @@ template <class real> void extreme_beta(const Method &m, double value) {
     const std::vector<real> p = weights(mixer(model), j, N);
     const int64_t n = (int64_t)p.size() / N;
     for (int64_t i = 0; i < N * n; i++) {
-      const bool detail = i % n && (i % n - 1) % (1 + c.D());
+      const bool detail = i % n && (i % n - 1) % (1 + c.detail_count());
       if (detail == (value < 0)) that(p[i] == 0, "read %d: p of source %d is %g", (int)j, (int)(i % n), (double)p[i]);
     }
   }
@@ -71,7 +71,7 @@ template <class real> void models_at_edges(const char *type) {
   check::test(format("edges, %s: beta = -1e4 and +1e4", type).c_str(), [] {
     for (const Method &m : methods())
       for (double value : {-1e4, 1e4})
-        if (!m.details.empty() && !m.fixed_beta) extreme_beta<real>(m, value);
+        if (configure(m, 3, 4).detail_count() && !m.fixed_beta) extreme_beta<real>(m, value);
   });
   check::test(format("edges, %s: 200 layers of attnres, 401 sources", type).c_str(), [] { deep<real>(); });
   check::test(format("edges, %s: width 36", type).c_str(), [] {
@@ -93,7 +93,7 @@ template <class real> struct OneBlock {
   int64_t C, m, N = 3;
   std::vector<std::vector<real>> u;
   std::vector<std::vector<real>> G;
-  std::vector<real> e, r, z, mx, l, o, w, bias, h, saved, D, dh, dw, db, ds, coef;
+  std::vector<real> e, r, z, mx1, l1, mx, inv, o, w, bias, h, saved, D, dh, dw, dbias, ds, coef;
   OneBlock(int64_t C, int64_t m)
       : C(C),
         m(m),
@@ -102,8 +102,10 @@ template <class real> struct OneBlock {
         e(N * C),
         r(N),
         z(N * GROUP),
+        mx1(N * GROUP),
+        l1(N * GROUP),
         mx(N * GROUP),
-        l(N * GROUP),
+        inv(N * GROUP),
         o(GROUP * N * C),
         w(GROUP * C),
         bias(GROUP * 3),
@@ -112,7 +114,7 @@ template <class real> struct OneBlock {
         D(N * GROUP),
         dh(GROUP * N * C),
         dw(GROUP * C),
-        db(GROUP * 2),
+        dbias(GROUP * 2),
         ds(N * C) {
     uint64_t i = 0;
     for (auto *v : {&e, &w, &dh})
@@ -120,20 +122,26 @@ template <class real> struct OneBlock {
     for (auto &v : u)
       for (real &x : v) x = (real)rng::normal(7, i++);
     for (int d = 0; d < 3; d++)
-      for (int64_t k = 0; k < m; k++)
-        coef.push_back((real)(d == 0 ? 1 : d == 1 ? (k % 2 ? -1 : 1) : 2 * k < m ? 1 : -1));
+      for (int64_t k = 0; k < m; k++) coef.push_back((real)sign(d, k));
+  }
+  // Of the sum, phase, split
+  double sign(int d, int64_t position) const {
+    if (d == 1) return position % 2 ? -1 : 1;
+    return d == 0 || 2 * position < m ? 1 : -1;
   }
   MixGroup<real> group() {
     MixGroup<real> g;
-    g.K = 1;
+    g.reads = 1;
     g.details = 2;
     g.w = w.data();
     g.bias = bias.data();
     g.stride = N * C;
     g.sources = {{e.data(), r.data(), ds.data(), 0}};
     g.z = z.data();
+    g.mx1 = mx1.data();
+    g.l1 = l1.data();
     g.mx = mx.data();
-    g.l = l.data();
+    g.inv = inv.data();
     g.o = o.data();
     g.dh = dh.data();
     g.D = D.data();
@@ -147,14 +155,15 @@ template <class real> struct OneBlock {
     const BlockPartials<real> open{updates, rows.data(), 3, coef.data(), m, 2, wav_eps, 1e-12};
     device::source_scale(r.data(), e.data(), N, C, 1e-12);
     device::mix_phase1(g, N, C);
-    device::mix_phase2(h.data(), saved.data(), g, 0, open, N, C);
+    const MixRead<real> read{g, 0, h.data(), saved.data()};
+    device::mix_phase2(read, open, N, C);
     real *to[] = {G[0].data(), G[1].data(), G[2].data()};
-    device::mix_phase2_backward(to, dw.data(), db.data(), h.data(), saved.data(), g, 0, open, 1, N, C);
-    device::mix_phase1_backward(dw.data(), db.data(), g, 1, N, C);
+    device::mix_phase2_backward({to, dw.data(), dbias.data()}, read, open, 1, N, C);
+    device::mix_phase1_backward(dw.data(), dbias.data(), g, 1, N, C);
     all_finite(format("%s: h", what), h.data(), N * C);
     all_finite(format("%s: ds", what), ds.data(), N * C);
     all_finite(format("%s: dw", what), dw.data(), C);
-    all_finite(format("%s: dbeta", what), db.data(), 2);
+    all_finite(format("%s: dbeta", what), dbias.data(), 2);
     for (auto &v : G) all_finite(format("%s: G", what), v.data(), N * C);
     return {saved[2 * N], saved[5 * N], saved[8 * N]};
   }
@@ -167,7 +176,7 @@ template <class real> void blocks_at_edges(const char *type) {
       check::same_bits("h", x.h.data(), x.e.data(), x.N * C);
       check::same_bits("ds", x.ds.data(), x.dh.data(), x.N * C);
       for (real dw : x.dw) that(dw == 0, "dw is %g", (double)dw);
-      for (real p : x.l) that(p == 1 || p == 0, "1/sum is %g", (double)p);
+      for (real p : x.inv) that(p == 1 || p == 0, "1/sum is %g", (double)p);
     }
   });
   check::test(format("edges, %s: D = 0 (equal halves), C = 0, all zero, and only one of them", type).c_str(), [] {
@@ -192,11 +201,6 @@ template <class real> void blocks_at_edges(const char *type) {
 
 // ---- the split of a batch never shows
 
-template <class real>
-void same_tensors(const std::string &what, const TensorTable &table, const real *got, const real *want) {
-  for (const Tensor &t : table.rows)
-    check::same_bits((what + ": " + t.name).c_str(), got + t.offset, want + t.offset, t.size());
-}
 inline Config bits_config(const Method &m) {
   Config c = configure(m, 3, 4);
   c.C = 12;

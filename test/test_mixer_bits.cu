@@ -40,12 +40,15 @@ struct Fast {
   template <class... A> static void read_backward(const A &...a) { device::block_read_backward(a...); }
 };
 
+// (N,GROUP) of a group
+constexpr float *MixGroup<float>::*SCALARS[] = {&MixGroup<float>::mx1, &MixGroup<float>::l1, &MixGroup<float>::mx,
+                                                &MixGroup<float>::inv, &MixGroup<float>::D};
 constexpr int MAX_BASES = 6;  // a sum and five kinds of details
 
 struct Case {
   int64_t C, B, T, n;  // n finished sources
   int K;
-  MixGroup<float>::Lane first;
+  FirstLane first;
   bool blocks;  // partials: the sums of a block, or the updates of the group
   int bases, position, m, learned;
   Kind kind;
@@ -64,7 +67,7 @@ struct Arrays {
   MixGroup<float> g;
   std::vector<Source<float>> updates;  // GROUP
   std::vector<const float *> u;        // m
-  float *r, *w, *q, *gain, *h, *saved, *dw, *db, *coef, *dq, *dgain, *du, *dcoef;
+  float *r, *w, *q, *gain, *h, *saved, *dw, *dbias, *coef, *dq, *dgain, *du, *dcoef;
   float *rows[MAX_BASES], *row_r[MAX_BASES], *row_c[MAX_BASES], *G[MAX_BASES], *closing[MAX_BASES];
   int64_t used = 0;
 
@@ -83,7 +86,7 @@ struct Arrays {
     }
     for (int i = 0; i < GROUP; i++) updates.push_back({take(N * C), take(N), take(N * C), 0});
     for (int k = 0; k < c.m; k++) u.push_back(take(N * C));
-    g.K = c.K;
+    g.reads = c.K;
     g.first = c.first;
     g.details = (int)D;
     g.stride = N * C + (int64_t)(c.seed % 3) * 8;
@@ -91,8 +94,10 @@ struct Arrays {
     g.bias = take(GROUP * (1 + D));
     g.o = take(GROUP * g.stride);
     g.z = take(N * c.n * GROUP);
+    g.mx1 = take(N * GROUP);
+    g.l1 = take(N * GROUP);
     g.mx = take(N * GROUP);
-    g.l = take(N * GROUP);
+    g.inv = take(N * GROUP);
     g.dh = take(GROUP * g.stride);
     g.D = take(N * GROUP);
     q = take(C);
@@ -102,7 +107,7 @@ struct Arrays {
     h = take(GROUP * N * C);
     saved = take(GROUP * N * MAX_PARTIALS * 3);
     dw = take(GROUP * c.B * C);
-    db = take(GROUP * c.B * D);
+    dbias = take(GROUP * c.B * D);
     coef = take(c.bases * c.m);
     du = take(N * C);
     dcoef = take(c.B);
@@ -115,6 +120,13 @@ struct Arrays {
     }
     used += bits::GUARD;
   }
+  MixRead<float> read(const Case &c, int k) {
+    return {g, k, h + k * c.N() * c.C, saved + k * c.N() * MAX_PARTIALS * 3};
+  }
+  ReadGradients<float> gradients(const Case &c, int k, float *const *to) {
+    return {to, dw + k * c.B * c.C, dbias + k * c.B * c.details()};
+  }
+  UpdateGradient<float> update(const Case &c) { return {du, dcoef, c.learned}; }
   BlockPartials<float> open(const Case &c, int updates) const {
     return {updates, u.data(), c.bases, coef, c.m, 1.5, 1e-6, 1e-12};
   }
@@ -153,7 +165,7 @@ struct World {
     for (int k = 0; k < GROUP; k++) const_cast<float *>(a.g.bias)[k * (1 + D)] = 0;
     put(a.g.o, GROUP * a.g.stride, Kind::normal);
     put(a.g.z, N * c.n * GROUP, Kind::normal);
-    for (float *p : {a.g.mx, a.g.l, a.g.D}) put(p, N * GROUP, Kind::normal);
+    for (float *p : {a.g.mx1, a.g.l1, a.g.mx, a.g.inv, a.g.D}) put(p, N * GROUP, Kind::normal);
     put(a.g.dh, GROUP * a.g.stride, c.kind);
     put(a.q, C, c.kind);
     put(a.gain, C, c.kind);
@@ -162,7 +174,7 @@ struct World {
     put(a.h, GROUP * N * C, Kind::normal);
     put(a.saved, GROUP * N * MAX_PARTIALS * 3, Kind::normal);
     put(a.dw, GROUP * c.B * C, c.kind);
-    put(a.db, GROUP * c.B * D, c.kind);
+    put(a.dbias, GROUP * c.B * D, c.kind);
     put(a.coef, c.bases * c.m, Kind::normal);
     put(a.du, N * C, Kind::normal);
     for (int k = 0; k < c.bases * c.m; k++)
@@ -207,9 +219,7 @@ struct World {
       if (k >= want.g.begin() && k < c.K) continue;
       for (int64_t i = k; i < N * c.n * GROUP; i += GROUP) got.g.z[i] = want.g.z[i];
       for (int64_t i = k; i < N * GROUP; i += GROUP) {
-        got.g.mx[i] = want.g.mx[i];
-        got.g.l[i] = want.g.l[i];
-        got.g.D[i] = want.g.D[i];
+        for (const auto scalar : SCALARS) (got.g.*scalar)[i] = (want.g.*scalar)[i];
       }
       std::copy_n(want.g.o + k * want.g.stride, N * c.C, got.g.o + k * want.g.stride);
     }
@@ -226,8 +236,10 @@ struct World {
                                                                         {"bias", a.g.bias},
                                                                         {"o", a.g.o},
                                                                         {"z", a.g.z},
+                                                                        {"mx1", a.g.mx1},
+                                                                        {"l1", a.g.l1},
                                                                         {"mx", a.g.mx},
-                                                                        {"l", a.g.l},
+                                                                        {"inv", a.g.inv},
                                                                         {"dh", a.g.dh},
                                                                         {"D", a.g.D},
                                                                         {"q", a.q},
@@ -237,7 +249,7 @@ struct World {
                                                                         {"h", a.h},
                                                                         {"saved", a.saved},
                                                                         {"dw", a.dw},
-                                                                        {"db", a.db},
+                                                                        {"dbias", a.dbias},
                                                                         {"coef", a.coef},
                                                                         {"du", a.du},
                                                                         {"dcoef", a.dcoef},
@@ -272,34 +284,31 @@ static void run(const Case &c) {
   world.both("query_forward", [&](auto f, Arrays &a) { f.query(a.w, a.q, a.gain, C); });
   world.both("mix_phase1", [&](auto f, Arrays &a) { f.phase1(a.g, N, C); });
   world.both("mix_phase2", [&](auto f, Arrays &a) {
-    reads(a, [&](int k, const auto &partials) {
-      f.phase2(a.h + k * N * C, a.saved + k * N * MAX_PARTIALS * 3, a.g, k, partials, N, C);
-    });
+    reads(a, [&](int k, const auto &partials) { f.phase2(a.read(c, k), partials, N, C); });
   });
   world.both("mix_phase2_backward", [&](auto f, Arrays &a) {
     std::vector<float *> ds;
     for (const auto &s : a.updates) ds.push_back(s.ds);
     reads(a, [&](int k, const auto &partials) {
-      f.phase2_backward(c.blocks ? a.G : ds.data(), a.dw + k * B * C, a.db + k * B * c.details(), a.h + k * N * C,
-                        a.saved + k * N * MAX_PARTIALS * 3, a.g, k, partials, B, T, C);
+      f.phase2_backward(a.gradients(c, k, c.blocks ? a.G : ds.data()), a.read(c, k), partials, B, T, C);
     });
   });
   if (c.blocks)
     world.both("block_read_backward", [&](auto f, Arrays &a) {
       reads(a, [&](int k, const auto &partials) {
         if constexpr (std::is_same<decltype(partials), const BlockPartials<float> &>::value)
-          if (partials.updates)
-            f.read_backward(a.du, a.dcoef, c.learned, a.G, a.dw + k * B * C, a.db + k * B * c.details(),
-                            a.h + k * N * C, a.saved + k * N * MAX_PARTIALS * 3, a.g, k, partials, B, T, C);
+          if (partials.updates) f.read_backward(a.update(c), a.gradients(c, k, a.G), a.read(c, k), partials, B, T, C);
       });
     });
-  world.both("mix_phase1_backward", [&](auto f, Arrays &a) { f.phase1_backward(a.dw, a.db, a.g, B, T, C); });
+  world.both("mix_phase1_backward", [&](auto f, Arrays &a) { f.phase1_backward(a.dw, a.dbias, a.g, B, T, C); });
   world.both("query_backward", [&](auto f, Arrays &a) { f.query_backward(a.dq, a.dgain, a.q, a.gain, C); });
   if (!c.blocks) return;
-  world.both("close_block", [&](auto f, Arrays &a) { f.close(a.rows, a.row_r, a.row_c, a.open(c, c.m), N, C); });
+  world.both("close_block", [&](auto f, Arrays &a) {
+    f.close(StoredBlock<float>{a.rows, a.row_r, a.row_c}, a.open(c, c.m), N, C);
+  });
   world.both("close_block_backward", [&](auto f, Arrays &a) { f.close_backward(a.G, a.row_c, c.bases, N, C); });
   world.both("block_update_backward", [&](auto f, Arrays &a) {
-    for (int k = c.m - 1; k >= 0; k--) f.update_backward(a.du, a.dcoef, c.learned, a.G, a.open(c, c.m), k, B, T, C);
+    for (int k = c.m - 1; k >= 0; k--) f.update_backward(a.update(c), a.G, a.open(c, c.m), k, B, T, C);
   });
 }
 
@@ -315,7 +324,7 @@ static Case draw(int64_t C, Kind kind, bool blocks, uint64_t seed) {
   c.T = of({1, 3, 9});
   c.n = of({1, 2, 3, 7, 8, 9, 33, 100});
   c.K = 1 + (int)(r.next() % 8);
-  c.first = (MixGroup<float>::Lane)(r.next() % 3);
+  c.first = (FirstLane)(r.next() % 3);
   c.bases = blocks ? 1 + (int)(r.next() % MAX_BASES) : 1;
   c.m = blocks ? of({1, 2, 3, 8, 12, 20}) : 1;
   c.position = blocks ? (int)(r.next() % (uint64_t)c.m) : of({0, 1, 1, 1});

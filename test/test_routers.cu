@@ -5,7 +5,8 @@
 #include "test/routers_gradients.h"
 #include "test/routers_truth.h"
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   set_float_mode();
   routers::goldens_and_parameters();
   routers::edges_and_bits();

@@ -1,14 +1,14 @@
-// test_routes.cu: what routes.cuh reports: weights rebuild the read's mix, sum to 1, carry the names of list_reads; the
+// test_routes.cu: what routes.cuh reports: weights rebuild the read's mix, sum to 1, carry the names of reads_text; the
 // known shares, entropies and distances at q = 0; rms against the rows themselves; the same report for every pass size;
 // and JSON that parses, for the nine routers.
 #include "routes.cuh"
-#include "test/check.h"
+#include "test/model_common.h"
 
 using check::that;
 namespace json = runtime::json;
 using Details = std::vector<std::string>;
 
-static Config config(const std::string &router, const Details &details, int64_t L, int64_t block) {
+static Config config(const std::string &router, const char *details, int64_t L, int64_t block) {
   Config c;
   c.router = router;
   c.details = details;
@@ -22,34 +22,21 @@ static Config config(const std::string &router, const Details &details, int64_t 
 }
 static const std::vector<Config> &all() {
   static const std::vector<Config> list = {
-      config("prenorm", {}, 3, 8),         config("rezero", {}, 3, 8),
-      config("layerscale", {}, 3, 8),      config("attnres", {}, 6, 8),
-      config("block", {}, 3, 4),           config("delta", {}, 6, 8),
-      config("delta-block", {}, 3, 4),     config("wav", {"phase", "split"}, 3, 4),
-      config("haares", {"split"}, 10, 20), config("block", {"learned", "random", "duplicate"}, 4, 2),
+      config("prenorm", "auto", 3, 8),     config("rezero", "auto", 3, 8),
+      config("layerscale", "auto", 3, 8),  config("attnres", "auto", 6, 8),
+      config("block", "auto", 3, 4),       config("delta", "auto", 6, 8),
+      config("delta-block", "auto", 3, 4), config("wav", "auto", 3, 4),
+      config("haares", "auto", 10, 20),    config("block", "learned,random,duplicate", 4, 2),
   };
   return list;
 }
 static std::string name(const Config &c) {
   std::string s = c.router;
-  for (const std::string &d : c.details) s += " " + d;
+  for (const std::string &d : c.detail_list()) s += " " + d;
   return s;
 }
 
-struct Batch {
-  int64_t B, T;
-  std::vector<int32_t> inputs, targets;
-  Batch(int64_t B, const Config &c)
-      : B(B),
-        T(c.T),
-        inputs(B * T),
-        targets(B * T) {
-    for (int64_t i = 0; i < B * T; i++) {
-      inputs[i] = (int32_t)rng::below(5, i, c.V);
-      targets[i] = (int32_t)rng::below(6, i, c.V);
-    }
-  }
-};
+static Batch batch_of(int64_t B, const Config &c) { return Batch(B, c.T, c.V, 5); }
 // The backbone as it starts; queries, gains, betas, coefficients and scales random where asked
 template <class real> void fill(GPT<real> &model, bool random) {
   model.initialize(1);
@@ -64,27 +51,34 @@ static int64_t kind_count(const Routes::Read &r, const char *kind) {
   return std::count(r.kinds.begin(), r.kinds.end(), kind);
 }
 
+template <class real>
+Routes routes_of(GPT<real> &model, const int32_t *inputs, const int32_t *targets, int64_t B, int64_t T) {
+  Routes routes;
+  routes.add(model, inputs, targets, B, T);
+  return routes;
+}
+
 // ---- weights
 
 // The mix of read j of token t from its source rows by name, in double, against the row the forward left
 static void rebuild(const MixRouter<double> &mix, const Routes::Read &r, int64_t j) {
-  const int64_t C = mix.c.C;
+  const int64_t C = mix.config.C;
   std::vector<double> h(C), row(C);
   for (size_t i = 0; i < r.sources.size(); i++) {
     row.assign(C, 0);
     double scale = 1;
     bool found = false;
     for (size_t s = 0; s < mix.sources.size(); s++)
-      if (mix.source_name(s) == r.sources[i]) {
+      if (mix.plan.sources[s].info.name == r.sources[i]) {
         row.assign(mix.sources[s].s, mix.sources[s].s + C);
         found = true;
       }
     if (!found) {  // of the open block, with its c from the plain reader
-      const BlockPartials<double> open = mix.open(mix.blocks[mix.reads[j].block], mix.reads[j].position);
+      const BlockPartials<double> open = mix.block_partials(mix.plan.reads[j].block, mix.plan.reads[j].position);
       const auto read = reader(open, C);
       const PartialRows<double> partials = read(0);
       int d = 0;
-      while (d + 1 < partials.n && r.sources[i] != "P" + mix.c.details[d]) d++;
+      while (d + 1 < partials.n && r.sources[i] != "P" + mix.plan.details[d]) d++;
       d = r.sources[i] == "PC" ? 0 : d + 1;
       row.assign(partials.row[d], partials.row[d] + C);
       scale = partials.c[d];
@@ -94,7 +88,7 @@ static void rebuild(const MixRouter<double> &mix, const Routes::Read &r, int64_t
       h[x] += r.weight[i] * scale * row[x];
       square += scale * row[x] * scale * row[x];
     }
-    const double rms = std::sqrt(square / (double)C + mix.c.key_eps);
+    const double rms = std::sqrt(square / (double)C + mix.config.key_eps);
     same("term_rms of " + r.name + ", " + r.sources[i], r.term[i], r.weight[i] * rms, 1e-12);
   }
   check::close(("mix of read " + r.name).c_str(), h.data(), mix.y[j], C, 1e-9);
@@ -102,14 +96,14 @@ static void rebuild(const MixRouter<double> &mix, const Routes::Read &r, int64_t
 static void test_weights() {
   for (const Config &c : all()) {
     if (!c.mixes()) continue;
-    check::test((name(c) + ": weights rebuild the mix, sum to 1, have the names of list_reads").c_str(), [&] {
+    check::test((name(c) + ": weights rebuild the mix, sum to 1, have the names of reads_text").c_str(), [&] {
       GPT<double> model(c, Sizes{1, 1, false});
       fill(model, true);
-      const Batch batch(1, c);
-      const Routes one = measure_routes(model, batch.inputs.data(), nullptr, 1, 1);  // one token: no mean
+      const Batch batch = batch_of(1, c);
+      const Routes one = routes_of(model, batch.inputs.data(), nullptr, 1, 1);  // one token: no mean
       const auto &mix = dynamic_cast<MixRouter<double> &>(*model.router);
       for (size_t j = 0; j < one.reads.size(); j++) rebuild(mix, one.reads[j], (int64_t)j);
-      const Routes routes = measure_routes(model, batch.inputs.data(), nullptr, 1, c.T);
+      const Routes routes = routes_of(model, batch.inputs.data(), nullptr, 1, c.T);
       std::string list;
       for (const Routes::Read &r : routes.reads) {
         double sum = 0;
@@ -122,7 +116,8 @@ static void test_weights() {
         for (const std::string &s : r.sources) list += " " + s;
         list += "\n";
       }
-      that(list == mix.list_reads(), "names:\n%swant:\n%s", list.c_str(), mix.list_reads().c_str());
+      const std::string want = reads_text(mix.reads());
+      that(list == want, "names:\n%swant:\n%s", list.c_str(), want.c_str());
     });
   }
 }
@@ -133,9 +128,9 @@ static void test_float() {
       GPT<double> exact(c, Sizes{2, 1, false});
       fill(model, true);
       fill(exact, true);
-      const Batch batch(2, c);
-      const Routes a = measure_routes(model, batch.inputs.data(), batch.targets.data(), 2, c.T),
-                   b = measure_routes(exact, batch.inputs.data(), nullptr, 2, c.T);
+      const Batch batch = batch_of(2, c);
+      const Routes a = routes_of(model, batch.inputs.data(), batch.targets.data(), 2, c.T),
+                   b = routes_of(exact, batch.inputs.data(), nullptr, 2, c.T);
       that(a.reads.size() == b.reads.size(), "%s: reads", name(c).c_str());
       for (size_t j = 0; j < a.reads.size(); j++) {
         const std::string what = name(c) + ", read " + a.reads[j].name;
@@ -159,13 +154,13 @@ static void test_uniform() {
     check::test((name(c) + ": q = 0: uniform weights, the details' share of ROUTING's formula, entropy").c_str(), [&] {
       GPT<double> model(c, Sizes{2, 1, false});
       fill(model, false);
-      const Batch batch(2, c);
-      const Routes routes = measure_routes(model, batch.inputs.data(), nullptr, 2, c.T);
+      const Batch batch = batch_of(2, c);
+      const Routes routes = routes_of(model, batch.inputs.data(), nullptr, 2, c.T);
       const double boost = exact::exp(c.beta);
       for (const Routes::Read &r : routes.reads) {
         const bool details = r.name != "final" || c.final_all;
         const double n = (double)(kind_count(r, "block") + kind_count(r, "partial") + kind_count(r, "update")),
-                     d = details ? (double)c.D() : 0, total = 1 + n + d * n * boost;
+                     d = details ? (double)c.detail_count() : 0, total = 1 + n + d * n * boost;
         that(r.weight.size() == (size_t)(1 + n + d * n), "read %s: %d sources", r.name.c_str(), (int)r.weight.size());
         same(r.name + ": details", routes.details_share(r), d * n * boost / total, 1e-12);
         double entropy = 0;
@@ -188,18 +183,18 @@ static void test_distance() {
     auto read = [](const Config &c, size_t j) {
       GPT<float> model(c, Sizes{1, 1, false});
       fill(model, false);
-      return measure_routes(model, Batch(1, c).inputs.data(), nullptr, 1, c.T).reads[j];
+      return routes_of(model, batch_of(1, c).inputs.data(), nullptr, 1, c.T).reads[j];
     };
     auto check_read = [](const Routes::Read &r, const Details &kinds, const std::vector<double> &distance) {
       that(r.kinds == kinds && r.distance == distance, "read %s", r.name.c_str());
     };
-    const Config wav = config("wav", {"phase", "split"}, 3, 4);
+    const Config wav = config("wav", "auto", 3, 4);
     check_read(read(wav, 0), {"embedding"}, {1});
     check_read(read(wav, 3), {"embedding", "partial", "partial detail", "partial detail"}, {4, 2, 2, 2});
     check_read(read(wav, 5), {"embedding", "block", "phase", "split", "partial", "partial detail", "partial detail"},
                {6, 3.5, 3.5, 3.5, 1, 1, 1});
     check_read(read(wav, 6), {"embedding", "block", "block"}, {7, 4.5, 1.5});
-    const Config full = config("attnres", {}, 6, 8);
+    const Config full = config("attnres", "auto", 6, 8);
     check_read(read(full, 9),
                {"embedding", "update", "update", "update", "update", "update", "update", "update", "update", "update"},
                {10, 9, 8, 7, 6, 5, 4, 3, 2, 1});
@@ -213,8 +208,8 @@ static void test_rms() {
     for (const Config &c : all()) {
       GPT<double> model(c, Sizes{2, 1, true});
       fill(model, true);
-      const Batch batch(2, c);
-      const Routes routes = measure_routes(model, batch.inputs.data(), batch.targets.data(), 2, c.T);
+      const Batch batch = batch_of(2, c);
+      const Routes routes = routes_of(model, batch.inputs.data(), batch.targets.data(), 2, c.T);
       const int64_t n = 2 * c.T * c.C;
       auto rms = [&](const double *x, const double *minus) {
         double sum = 0;
@@ -230,20 +225,22 @@ static void test_rms() {
         const double *next = j + 1 < c.M() ? model.router->input(j + 1) : model.router->output();
         const double u = c.router == "prenorm" ? rms(next, h) : rms(model.router->update(j), nullptr);
         same(what + " update_rms", routes.rms(routes.updates[j]), u, 1e-9);
-        const auto g = Weights<double>(model.table, model.grads.data, c.L).layer[j / 2];
-        const double *matrix[2] = {j % 2 ? g.gateup : g.qkv, j % 2 ? g.down : g.proj};
-        const int64_t size[2] = {j % 2 ? 2 * c.H() * c.C : 3 * c.C * c.C, j % 2 ? c.H() * c.C : c.C * c.C};
+        const Backbone::Layer &rows = model.rows.layer[j / 2];
+        const Flat<double> grads{model.grads.data};
+        const Row matrices[2] = {j % 2 ? rows.gateup : rows.qkv, j % 2 ? rows.down : rows.proj};
         double sum = 0;
         for (int m = 0; m < 2; m++)
-          for (int64_t i = 0; i < size[m]; i++) sum += matrix[m][i] * matrix[m][i];
+          for (int64_t i = 0; i < matrices[m].size; i++) sum += grads[matrices[m]][i] * grads[matrices[m]][i];
         that(sum > 0, "%s gradient", what.c_str());
         same(what + " gradient", routes.gradient[j] / sum, 1, 1e-9);
       }
       that(routes.scale.size() == (c.mixes() || c.router == "prenorm" ? 0 : (size_t)c.M()), "scales");
       for (size_t j = 0; j < routes.scale.size(); j++) {
+        const char *row = c.router == "rezero" ? "a" : "l";
+        const Row scale = model.table.find(format("router.%d.%s", (int)j, row));
         const int64_t width = c.router == "rezero" ? 1 : c.C;
         double sum = 0;
-        for (int64_t i = 0; i < width; i++) sum += std::fabs(model.w.router[j][i]);
+        for (int64_t i = 0; i < width; i++) sum += std::fabs(model.w[scale][i]);
         same(name(c) + format(": scale %d", (int)j), routes.scale[j], sum / (double)width, 1e-12);
       }
       if (c.delta()) {
@@ -259,12 +256,12 @@ static void test_rms() {
 static void test_passes() {
   check::test("the report has the same bits for every pass size", [&] {
     for (const Config &c : all()) {
-      const Batch batch(5, c);
+      const Batch batch = batch_of(5, c);
       std::string first;
       for (int64_t B : {5, 2, 1}) {
         GPT<float> model(c, Sizes{B, 1, false});
         fill(model, true);
-        const std::string text = measure_routes(model, batch.inputs.data(), nullptr, 5, c.T).json();
+        const std::string text = routes_of(model, batch.inputs.data(), nullptr, 5, c.T).json();
         if (first.empty()) first = text;
         that(text == first, "%s in passes of %d", name(c).c_str(), (int)B);
       }
@@ -281,8 +278,8 @@ static void test_json() {
     for (const Config &c : all()) {
       GPT<float> model(c, Sizes{2, 1, true});
       fill(model, true);
-      const Batch batch(2, c);
-      const Routes r = measure_routes(model, batch.inputs.data(), batch.targets.data(), 2, c.T);
+      const Batch batch = batch_of(2, c);
+      const Routes r = routes_of(model, batch.inputs.data(), batch.targets.data(), 2, c.T);
       const json::Value v = json::parse(r.json(), name(c)), s = json::parse(r.short_json(), name(c));
       that(r.short_json().find('\n') == std::string::npos, "the short form is one line");
       that(v.find("router") && v.find("router")->text == c.router && at(v, "tokens") == 10, "router, tokens");
@@ -303,20 +300,20 @@ static void test_json() {
       same("details_share", at(s, "details_share"), share, 1e-6);
       for (const std::string &kind : s.find("kinds")->keys) all_kinds += at(*s.find("kinds"), kind.c_str());
       same("shares of the kinds", all_kinds, 1, 1e-5);
-      that((v.find("coefficients") != nullptr) == (c.D() > 0), "coefficients");
-      if (c.learns()) {
+      that((v.find("coefficients") != nullptr) == (c.detail_count() > 0), "coefficients");
+      if (name(c).find("learned") != std::string::npos) {
         const json::Value &first = v.find("coefficients")->items[0];
-        const auto &mix = dynamic_cast<MixRouter<float> &>(*model.router);
         double x = 0;
         first.find("values")->items[0].to(x);
         that(first.find("detail")->text == "learned", "coefficients of %s", first.find("detail")->text.c_str());
-        same("a learned coefficient", x, model.w.router[mix.blocks[0].coef_row][0], 1e-6);
+        same("a learned coefficient", x, model.w[model.table.find("router.block.0.coef")][0], 1e-6);
       }
     }
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   device::set_threads(1);
   test_weights();
   test_float();
