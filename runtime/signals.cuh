@@ -24,7 +24,10 @@ struct StopFlag {
   StopFlag &operator=(const StopFlag &) = delete;
 
   bool requested() const { return received() != 0; }
-  const char *name() const { return received() == SIGINT ? "SIGINT" : received() == SIGTERM ? "SIGTERM" : ""; }
+  const char *name() const {
+    if (received() == SIGINT) return "SIGINT";
+    return received() == SIGTERM ? "SIGTERM" : "";
+  }
 
  private:
   // a handler can reach nothing but static storage; the constant initialiser keeps it free of locks
