@@ -29,7 +29,6 @@ constexpr uint64_t STORIES_SEED = 1, STORIES_VAL_SEED = 2;
 struct CorpusOptions {
   std::string data = "stories", val, split = "90/5/5";
   bool skip_unknown = false;
-  std::string tokenizer_path;        // "": tokenizer.bin beside the shards if there is one
   const Tokenizer *fixed = nullptr;  // the vocabulary of a checkpoint: use it instead of deriving one
 };
 
@@ -39,15 +38,6 @@ struct Corpus {
   uint64_t fingerprint = 0;
   std::string description;      // one line
   int64_t unknown_skipped = 0;  // bytes left out under skip_unknown
-
-  // Bytes of the decoded text of n tokens; 0 if token data came without a tokenizer.bin
-  double bytes_of(const int32_t *tokens, int64_t n) const {
-    if (tokenizer.bytes) return (double)n;
-    int64_t sum = 0;
-    if (tokenizer.can_decode())
-      for (int64_t i = 0; i < n; i++) sum += (int64_t)tokenizer.decode(tokens[i]).size();
-    return (double)sum;
-  }
 };
 
 struct TextPart {  // bytes from .. to-1 of a text, and where they go
@@ -126,7 +116,6 @@ inline Tokens shard_stream(const Source &source, int vocabulary) {
 
 inline Tokenizer shard_tokenizer(const CorpusOptions &o, const Source &data) {
   if (o.fixed) return *o.fixed;
-  if (!o.tokenizer_path.empty()) return read_tokenizer_bin(o.tokenizer_path);
   const std::string &first = data.files[0]->path;
   const size_t slash = first.rfind('/');
   const std::string beside = (slash == std::string::npos ? "" : first.substr(0, slash + 1)) + "tokenizer.bin";
