@@ -1,6 +1,5 @@
 // measure.cuh: timing as ratios. What is timed alternates in one process with a ruler: ruler, work, ruler, ..., ruler.
-// Each ratio divides by the mean of the rulers just before and after; results are medians of the rounds that count
-// (Rounds).
+// Each ratio divides by the mean of the rulers just before and after; results are medians of the Rounds that count.
 //
 //   FMA peak    12 independent vector chains x = x*a + b per thread, in registers (device::fma_peak)
 //   bandwidth   a[i] = a[i] + s*b[i] over two arrays of 64 MB; 12 bytes an element, all of which move

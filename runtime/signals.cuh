@@ -1,6 +1,5 @@
 // signals.cuh: SIGINT and SIGTERM ask for a stop; the loop finishes its step, saves and ends. While a StopFlag lives
-// its handlers are in place, afterwards the earlier ones. Further signals change nothing: `timeout` and some shells
-// send two.
+// its handlers are in place, afterwards the earlier ones. Further signals change nothing: `timeout` sends two.
 #pragma once
 #include <csignal>
 
