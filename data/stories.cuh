@@ -151,86 +151,84 @@ inline const char *opening(uint32_t i) {
   return text[i % OPENINGS];
 }
 
-inline const char *plot(uint32_t i) {
-  static const char *const text[PLOTS] = {
-    // lost and found where the animal said
-    ("$N had $a$C $B[ that $h loved very much| from $R|]. [One morning|On $D|After lunch] the $B was [gone|nowhere to "
-     "be seen]. $N looked $X, but it was not there. [$H looked $Y, but it was not there either. |$H began to cry. "
-     "|]Then a $1 came by. \"$4! I saw [your $B|something $C] $Z,\" said the $1. $N ran to look $Z[ right away|]. "
-     "[And there was|There it was,] the $C $B! [\"Thank you, $1!\" said $N. |$N gave the $1 some $7 to say thank you. "
-     "|]From then on $h always kept the $B $W."),
-    // sharing
-    ("$R gave $N $c $I. [On the way to $T|A little later] $N met $F. $F was [hungry|sad] because $e had no $I. [\"Do "
-     "you want some of my $I?\" asked $N.|\"Please take some,\" said $N.] $H gave $o $g $I. Now $N had $l $I[ left|] "
-     "and $F had $g. [\"You are so kind,\" said $F. |They sat down $X and ate. |]The next day $F came back with $a$C "
-     "$B. \"This is for you, because you shared your $I with me,\" $e said."),
-    // broken and mended
-    ("$N was playing $L with $s $C $B. [Oh no!|Crash!|Then it happened:] $F [ran into $m|fell down|did not look], and "
-     "the $B broke. $F said, \"I am sorry, $N.\" $N was [angry|sad] at first. But then $h said, \"[We can fix it|Let "
-     "us fix it|Do not worry].\" They went to $R. \"For a broken $B you need $t,\" said $R. So $N [got|found|brought] "
-     "$t, and $F $u. Soon the $C $B was [as good as new|whole again]. $N and $F [played with it until dark|were "
-     "happy]."),
-    // the animal in trouble
-    ("[While walking to $T|On $D], $N heard a sound. \"$4! $4!\" It was a little $1. It was stuck $X. $N wanted to "
-     "help, but $h was too small. So $h called $R. $R came and lifted the $1 out. The $1 was [hungry|cold and "
-     "hungry], and $N gave it some $7. [\"Where do you live?\" asked $N. |]The $1 [showed $m|ran to] its ${. \"$4,\" "
-     "said the $1 happily. After that, $N brought $7 to the ${ every $D."),
-    // guess the present
-    ("It was $s birthday, and $R had a present for $N. It was in $a$C box. \"Can you guess what it is?\" asked $R. "
-     "\"$q,\" said $R. $N thought [hard|for a while]. \"Is it a $b?\" $h asked. [\"No, it is not a $b,\" said $R|$R "
-     "shook $V head]. \"$q.\" \"Then it must be a $B!\" said $N. $H opened the box, and it was a $B. $N [hugged "
-     "$R|danced around the room|jumped for joy]. $H took the $B to $T and showed it to $F."),
-    // baking
-    ("$N and $F wanted to bake a cake for $R. They needed $I, $J and $K. They found the $I $X. They found the $J $Y. "
-     "But where were the $K? [They looked everywhere. |$F looked $W. |]\"I [ate|gave away] the $K yesterday,\" said "
-     "$F. \"[Oh well|Never mind],\" said $N, \"we will make it with $I and $J.\" So they made a cake without $K. $R "
-     "[loved it|ate three pieces]. \"What is in it?\" asked $R. \"$I and $J,\" said $N, \"but no $K!\" They all "
-     "laughed."),
-    // the garden
-    ("On $d, $N planted $a$C seed $L. $H gave it water[ every day|]. On $D, nothing had come up. $F said, \"It will "
-     "never grow.\" But $N [waited|was patient|did not give up]. On $+ there was a tiny green leaf. On $- there was "
-     "$a$C flower! $F [could not believe it|opened $r eyes wide]. \"How long did it take?\" asked $F. \"I planted it "
-     "on $d, and it is $- now,\" said $N. [They gave the flower to $R.|$N gave the $C flower to $F.]"),
-    // three animals
-    ("$N had lost $s way to $T. First $h met a $1. \"$4,\" said the $1. \"I only know the way to my ${.\" Then $h met "
-     "a $2. \"$5,\" said the $2. \"[Give me some $8|I want some $8], and I will help you.\" But $N had no $8. At last "
-     "$h met a $3. \"$6,\" said the $3. \"[Follow me|Come with me]!\" So $N followed the $3 to $T. There $h told $F "
-     "about the $1, the $2 and the $3. \"The $1 said $4, the $2 said $5 and the $3 said $6,\" said $N. \"But only the "
-     "$3 helped me.\""),
-    // there and back
-    ("$N and $F [went|walked] from home to $T. First they passed $x, then $y, and then $z. [They played there all "
-     "day. |They had a picnic with $I and $J. |]When it got dark, $F was afraid. \"How will we get home?\" $e asked. "
-     "\"[It is easy|I know],\" said $N. \"We go back past $z, then $y, and then $x.\" And so they did. They saw $z, "
-     "then $y, and then $x, and soon they were home. [$R was waiting with $I.|\"There you are!\" said $R.]"),
-    // hide and seek
-    ("$N, $F and $R played hide and seek $L. $N counted to $c. $F hid $X, and $R hid $Y. \"Here I come!\" called $N. "
-     "First $h looked $Z. Nobody was there. Then $h looked [$X and found $F. After that $h looked $Y and found $R|$Y "
-     "and found $R. After that $h looked $X and found $F]. \"Now it is my turn to hide,\" said $F. [$E hid $Z, where "
-     "nobody had been.|This time $N hid $Y, where $R had been.]"),
-    // the truth
-    ("[One day|On $D], $N was playing with $a$C $B in the house, and it [hit|knocked over] the $_ cup. [The cup was "
-     "in many pieces. |]\"Who did that?\" asked $R. \"It was the $1,\" said $N. The $1 [said nothing|only said, "
-     "\"$4\"]. That night $N could not sleep. $H [thought of|felt sorry for] the poor $1. [In the morning|On the next "
-     "day] $h went to $R and said, \"It was not the $1. It was me and my $B.\" $R [smiled|hugged $m]. \"Thank you for "
-     "telling the truth,\" $v said. The $1 got some $7, and $N [mended the cup|bought a new cup]."),
-    // the race
-    ("The $1 and the $2 wanted to know who was faster. \"I am [faster|the fastest],\" said the $1. \"$5,\" said the "
-     "$2, \"we will see.\" $N said, \"Run from $x to $y!\" The $1 ran [very |so |]fast and was soon far ahead. Then "
-     "it saw some $7 $X and stopped to eat. The $2 [did not stop|ran on and on]. When the $1 looked up, the $2 was "
-     "already at $y. \"The $2 wins!\" said $N. [$H gave the $2 some $8.|The $1 was sorry that it had stopped for $7.]"),
-    // the trade
-    ("$N had $a$C $B, but $h wanted $A$_ $b. $F had $A$_ $b. \"Will you trade?\" asked $N. \"I will give you my $B "
-     "for your $b.\" \"[Yes|All right|Good],\" said $F. So $N took the $b, and $F took the $B. $N [played with|liked] "
-     "the $b for [a day|a week]. But [soon|then] $h missed the $B. $F missed the $b, too. \"Let us trade back,\" said "
-     "$F. So $F got the $_ $b and $N got the $C $B. \"[Now|Next time] we can play with both together,\" said $N."),
-    // the new child
-    ("There was a new child at school. The new child was called $F, and $e was [shy|quiet|alone]. Nobody played with "
-     "$o. $N saw that $F had $a$C $B. \"I like [your $B|that $C $B],\" said $N. \"I have $A$_ $B at home.\" $F "
-     "smiled. On $D, $N brought $s $_ $B, and $F brought $r $C $B. They played together $L[ until it was dark|]. "
-     "[\"Is $F your friend?\" asked $R. \"Yes,\" said $N, \"we both have a $B.\"|From that $D on, $N and $F were best "
-     "friends.]")};
-  return text[i % PLOTS];
-}
+inline constexpr const char *PLOT_TEXTS[PLOTS] = {
+  // lost and found where the animal said
+  ("$N had $a$C $B[ that $h loved very much| from $R|]. [One morning|On $D|After lunch] the $B was [gone|nowhere to "
+   "be seen]. $N looked $X, but it was not there. [$H looked $Y, but it was not there either. |$H began to cry. "
+   "|]Then a $1 came by. \"$4! I saw [your $B|something $C] $Z,\" said the $1. $N ran to look $Z[ right away|]. "
+   "[And there was|There it was,] the $C $B! [\"Thank you, $1!\" said $N. |$N gave the $1 some $7 to say thank you. "
+   "|]From then on $h always kept the $B $W."),
+  // sharing
+  ("$R gave $N $c $I. [On the way to $T|A little later] $N met $F. $F was [hungry|sad] because $e had no $I. [\"Do "
+   "you want some of my $I?\" asked $N.|\"Please take some,\" said $N.] $H gave $o $g $I. Now $N had $l $I[ left|] "
+   "and $F had $g. [\"You are so kind,\" said $F. |They sat down $X and ate. |]The next day $F came back with $a$C "
+   "$B. \"This is for you, because you shared your $I with me,\" $e said."),
+  // broken and mended
+  ("$N was playing $L with $s $C $B. [Oh no!|Crash!|Then it happened:] $F [ran into $m|fell down|did not look], and "
+   "the $B broke. $F said, \"I am sorry, $N.\" $N was [angry|sad] at first. But then $h said, \"[We can fix it|Let "
+   "us fix it|Do not worry].\" They went to $R. \"For a broken $B you need $t,\" said $R. So $N [got|found|brought] "
+   "$t, and $F $u. Soon the $C $B was [as good as new|whole again]. $N and $F [played with it until dark|were "
+   "happy]."),
+  // the animal in trouble
+  ("[While walking to $T|On $D], $N heard a sound. \"$4! $4!\" It was a little $1. It was stuck $X. $N wanted to "
+   "help, but $h was too small. So $h called $R. $R came and lifted the $1 out. The $1 was [hungry|cold and "
+   "hungry], and $N gave it some $7. [\"Where do you live?\" asked $N. |]The $1 [showed $m|ran to] its ${. \"$4,\" "
+   "said the $1 happily. After that, $N brought $7 to the ${ every $D."),
+  // guess the present
+  ("It was $s birthday, and $R had a present for $N. It was in $a$C box. \"Can you guess what it is?\" asked $R. "
+   "\"$q,\" said $R. $N thought [hard|for a while]. \"Is it a $b?\" $h asked. [\"No, it is not a $b,\" said $R|$R "
+   "shook $V head]. \"$q.\" \"Then it must be a $B!\" said $N. $H opened the box, and it was a $B. $N [hugged "
+   "$R|danced around the room|jumped for joy]. $H took the $B to $T and showed it to $F."),
+  // baking
+  ("$N and $F wanted to bake a cake for $R. They needed $I, $J and $K. They found the $I $X. They found the $J $Y. "
+   "But where were the $K? [They looked everywhere. |$F looked $W. |]\"I [ate|gave away] the $K yesterday,\" said "
+   "$F. \"[Oh well|Never mind],\" said $N, \"we will make it with $I and $J.\" So they made a cake without $K. $R "
+   "[loved it|ate three pieces]. \"What is in it?\" asked $R. \"$I and $J,\" said $N, \"but no $K!\" They all "
+   "laughed."),
+  // the garden
+  ("On $d, $N planted $a$C seed $L. $H gave it water[ every day|]. On $D, nothing had come up. $F said, \"It will "
+   "never grow.\" But $N [waited|was patient|did not give up]. On $+ there was a tiny green leaf. On $- there was "
+   "$a$C flower! $F [could not believe it|opened $r eyes wide]. \"How long did it take?\" asked $F. \"I planted it "
+   "on $d, and it is $- now,\" said $N. [They gave the flower to $R.|$N gave the $C flower to $F.]"),
+  // three animals
+  ("$N had lost $s way to $T. First $h met a $1. \"$4,\" said the $1. \"I only know the way to my ${.\" Then $h met "
+   "a $2. \"$5,\" said the $2. \"[Give me some $8|I want some $8], and I will help you.\" But $N had no $8. At last "
+   "$h met a $3. \"$6,\" said the $3. \"[Follow me|Come with me]!\" So $N followed the $3 to $T. There $h told $F "
+   "about the $1, the $2 and the $3. \"The $1 said $4, the $2 said $5 and the $3 said $6,\" said $N. \"But only the "
+   "$3 helped me.\""),
+  // there and back
+  ("$N and $F [went|walked] from home to $T. First they passed $x, then $y, and then $z. [They played there all "
+   "day. |They had a picnic with $I and $J. |]When it got dark, $F was afraid. \"How will we get home?\" $e asked. "
+   "\"[It is easy|I know],\" said $N. \"We go back past $z, then $y, and then $x.\" And so they did. They saw $z, "
+   "then $y, and then $x, and soon they were home. [$R was waiting with $I.|\"There you are!\" said $R.]"),
+  // hide and seek
+  ("$N, $F and $R played hide and seek $L. $N counted to $c. $F hid $X, and $R hid $Y. \"Here I come!\" called $N. "
+   "First $h looked $Z. Nobody was there. Then $h looked [$X and found $F. After that $h looked $Y and found $R|$Y "
+   "and found $R. After that $h looked $X and found $F]. \"Now it is my turn to hide,\" said $F. [$E hid $Z, where "
+   "nobody had been.|This time $N hid $Y, where $R had been.]"),
+  // the truth
+  ("[One day|On $D], $N was playing with $a$C $B in the house, and it [hit|knocked over] the $_ cup. [The cup was "
+   "in many pieces. |]\"Who did that?\" asked $R. \"It was the $1,\" said $N. The $1 [said nothing|only said, "
+   "\"$4\"]. That night $N could not sleep. $H [thought of|felt sorry for] the poor $1. [In the morning|On the next "
+   "day] $h went to $R and said, \"It was not the $1. It was me and my $B.\" $R [smiled|hugged $m]. \"Thank you for "
+   "telling the truth,\" $v said. The $1 got some $7, and $N [mended the cup|bought a new cup]."),
+  // the race
+  ("The $1 and the $2 wanted to know who was faster. \"I am [faster|the fastest],\" said the $1. \"$5,\" said the "
+   "$2, \"we will see.\" $N said, \"Run from $x to $y!\" The $1 ran [very |so |]fast and was soon far ahead. Then "
+   "it saw some $7 $X and stopped to eat. The $2 [did not stop|ran on and on]. When the $1 looked up, the $2 was "
+   "already at $y. \"The $2 wins!\" said $N. [$H gave the $2 some $8.|The $1 was sorry that it had stopped for $7.]"),
+  // the trade
+  ("$N had $a$C $B, but $h wanted $A$_ $b. $F had $A$_ $b. \"Will you trade?\" asked $N. \"I will give you my $B "
+   "for your $b.\" \"[Yes|All right|Good],\" said $F. So $N took the $b, and $F took the $B. $N [played with|liked] "
+   "the $b for [a day|a week]. But [soon|then] $h missed the $B. $F missed the $b, too. \"Let us trade back,\" said "
+   "$F. So $F got the $_ $b and $N got the $C $B. \"[Now|Next time] we can play with both together,\" said $N."),
+  // the new child
+  ("There was a new child at school. The new child was called $F, and $e was [shy|quiet|alone]. Nobody played with "
+   "$o. $N saw that $F had $a$C $B. \"I like [your $B|that $C $B],\" said $N. \"I have $A$_ $B at home.\" $F "
+   "smiled. On $D, $N brought $s $_ $B, and $F brought $r $C $B. They played together $L[ until it was dark|]. "
+   "[\"Is $F your friend?\" asked $R. \"Yes,\" said $N, \"we both have a $B.\"|From that $D on, $N and $F were best "
+   "friends.]")};
+inline const char *plot(uint32_t i) { return PLOT_TEXTS[i % PLOTS]; }
 
 inline const char *ending(uint32_t i) {
   static const char *const text[ENDINGS] = {

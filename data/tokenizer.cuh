@@ -148,7 +148,11 @@ inline std::vector<int32_t> Tokenizer::encode(const std::string &text) const {
 
 inline std::string Tokenizer::to_text() const {
   std::string s = bytes ? "bytes:" : format("tokens:%d", vocabulary);
-  for (size_t i = 0; i < piece.size(); i++) s += (bytes ? "" : i ? "," : ":") + to_hex(piece[i]);
+  const auto before = [&](size_t i) {  // a piece
+    if (bytes) return "";
+    return i ? "," : ":";
+  };
+  for (size_t i = 0; i < piece.size(); i++) s += before(i) + to_hex(piece[i]);
   return s;
 }
 
@@ -219,8 +223,7 @@ inline Tokenizer read_tokenizer_bin(const std::string &path) {
   FILE *f = fopen(path.c_str(), "rb");
   if (!f) throw Error(format("%s: cannot be opened: %s", path.c_str(), strerror(errno)));
   std::string file;
-  char block[65536];
-  for (size_t n; (n = fread(block, 1, sizeof block, f)) > 0;) file.append(block, n);
+  for (int c; (c = getc(f)) != EOF;) file += (char)c;  // under a megabyte, once
   const bool failed = ferror(f);
   fclose(f);
   if (failed) throw Error(format("%s: cannot be read", path.c_str()));

@@ -8,11 +8,14 @@ Run:    python3 dev/bench_torch.py --ours build/bench                     C=384 
         python3 dev/bench_torch.py --modes eager                          without ours: times only
 
 A step is forward, backward, clip_grad_norm_ and fused AdamW, fp32, with scaled_dot_product_attention, RMSNorm, RoPE and
-SwiGLU: what `build/bench step` times. The other methods are those of torch_routers.py, with a faster read: a product of
-every source with g*q, a softmax, a chain of addcmul (stacking the sources takes three times as long here). Each mode runs in a process
-of its own and waits while another one works: ours, eager, ours, compile, ours, ... for --pairs rounds. A ratio divides the
-step time of PyTorch by the mean of ours just before and just after; the median is printed. Peak memory is the peak of the
-resident memory of each process. Exit codes: 1 something failed, 3 torch is missing.
+SwiGLU: what `build/bench step` times. The methods are those of the program (methods.py; --program BINARY, default
+build/train_gpt_cpu) as torch_routers.py computes them, with a faster read: a product of every source with g*q, a
+softmax, a chain of addcmul (stacking the sources takes three times as long here).
+
+Each mode runs in a process of its own and waits while another one works: ours, eager, ours, compile, ours, ... for
+--pairs rounds. A ratio divides the step time of PyTorch by the mean of ours just before and just after; the median is
+printed. Peak memory is the peak of the resident memory of each process. Exit codes: 1 something failed, 3 torch is
+missing.
 """
 import argparse
 import re
@@ -22,11 +25,13 @@ import subprocess
 import sys
 import time
 
+import methods
+
 SHAPES = [dict(channels=384, layers=12, heads=6), dict(channels=128, layers=48, heads=4)]
 
 
-def build_model(torch, a):
-    """The model of gpt.cuh. a: channels, layers, heads, context, vocabulary, router."""
+def layer_class(torch, a):
+    """Two sublayers: their updates. a: channels, heads, context."""
     nn, F = torch.nn, torch.nn.functional
     C, NH, T = a.channels, a.heads, a.context
     HS, H = C // NH, -(-C // 12) * 32  # 8/3 C rounded up to a multiple of 32
@@ -38,7 +43,7 @@ def build_model(torch, a):
         p, q = x.chunk(2, dim=-1)
         return torch.cat((p * cos - q * sin, p * sin + q * cos), dim=-1)
 
-    class Layer(nn.Module):  # two sublayers: their updates
+    class Layer(nn.Module):
         def __init__(self):
             super().__init__()
             self.attn_norm, self.mlp_norm = nn.RMSNorm(C, eps=1e-12), nn.RMSNorm(C, eps=1e-12)
@@ -55,9 +60,14 @@ def build_model(torch, a):
             gate, up = self.gateup(self.mlp_norm(x)).chunk(2, dim=-1)
             return self.down(F.silu(gate) * up)
 
+    return Layer
+
+
+def mixer_class(torch):
+    """The reference's sources, blocks and details; the read in fewer, larger steps."""
     import torch_routers
 
-    class Mixer(torch_routers.Router):  # the reference's sources, blocks and details; the read in fewer, larger steps
+    class Mixer(torch_routers.Router):
         def mixed(self, j, sources):
             name, biased = f"router.{j}", any(x.detail is not None for x in sources)
             w = self.params[name + ".g"] * self.params[name + ".q"]
@@ -70,6 +80,15 @@ def build_model(torch, a):
             for p_i, x in zip(p[1:], sources[1:]):
                 h = torch.addcmul(h, p_i, x.s)
             return h
+
+    return Mixer
+
+
+def build_model(torch, a):
+    """The model of gpt.cuh. a: channels, layers, heads, context, vocabulary, router."""
+    import torch_routers
+    nn, F = torch.nn, torch.nn.functional
+    C, Layer, Mixer = a.channels, layer_class(torch, a), mixer_class(torch)
 
     class Model(nn.Module):
         def __init__(self):
@@ -142,6 +161,7 @@ def ours(a, section):
 class Mode:
     def __init__(self, a, name):
         command = [sys.executable, __file__, "--worker", name, "--steps", str(a.steps)] + shape_options(a)
+        command += ["--program", a.program] if a.program else []
         self.name, self.times, self.ratios = name, [], []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answer("ready")
@@ -194,11 +214,16 @@ def main():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="per measurement")
     parser.add_argument("--worker", choices=["eager", "compile"], help=argparse.SUPPRESS)
-    parser.add_argument("--router", choices=["prenorm", "block", "wav", "attnres"], default="prenorm")
+    parser.add_argument("--router", metavar="METHOD", help="of the program's methods; the first of them if not given")
+    methods.add_option(parser)
     for name, value in [("channels", None), ("layers", None), ("heads", None), ("context", 256), ("batch", 8),
                         ("vocabulary", 65), ("threads", 2)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     a = parser.parse_args()
+    methods.use(a.program)
+    a.router = a.router or next(iter(methods.table()))
+    if a.router not in methods.table():
+        parser.error(f"--router {a.router}: the program knows {', '.join(methods.table())}")
     if a.worker:
         return worker(a)
     try:

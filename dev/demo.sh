@@ -13,8 +13,8 @@ say() { printf '\n== %s\n' "$1"; }
 
 say "training WAV with 4 layers of 128 channels on the built-in stories, about 90 seconds on two cores"
 rm -rf "$run"
-"$binary" train --out "$run" --split 98/1/1 --router wav --block 4 --layers 4 --channels 128 --heads 4 --context 256 --batch 4 \
-  --lr 2e-3 --steps 1700 --eval-every 300 --eval-tokens 32768 --max-minutes 2
+"$binary" train --out "$run" --split 98/1/1 --router wav --block 4 --layers 4 --channels 128 --heads 4 --context 256 \
+  --batch 4 --lr 2e-3 --steps 1700 --eval-every 300 --eval-tokens 32768 --max-minutes 2
 if grep -q '"status": *"stopped"' "$run/run.json"; then
   echo "The two minutes of the demo are over, or it was interrupted. The model so far is saved, and used below."
 fi

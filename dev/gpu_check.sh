@@ -166,11 +166,16 @@ method() {  # OPTIONS
   run "$cpu" $small --router "$@" --out cpu && run "$gpu" $small --router "$@" --out gpu && same gpu cpu
 }
 number=0
-for m in prenorm rezero layerscale attnres "block --block 4" delta "delta-block --block 4" "wav --block 4" \
-  "haares --block 4" "block --block 4 --details random,duplicate,learned"; do
+trained() {  # OPTIONS
   number=$((number + 1))
-  row run$number "train $(echo "$m" | sed 's/ --block/, block/; s/ --details/:/')" "0 differing bits" "method $m"
+  row run$number "train $(echo "$*" | sed 's/ --block/, block/; s/ --details/:/')" "0 differing bits" "method $*"
+}
+methods=$("$cpu" methods --names 2>"$log/methods")
+[ "$methods" ] || row methods "the methods of train_gpt_cpu" "at least one" false
+for m in $methods; do  # blocks of 4 where there are blocks: the program refuses --block where there are none
+  if "$cpu" $small --router $m --block 4 --dry-run >/dev/null 2>&1; then trained $m --block 4; else trained $m; fi
 done
+trained block --block 4 --details random,duplicate,learned
 wav="--router wav --block 4"
 row passes "train wav, in passes of 2 sequences" "0 differing bits" \
   'run "$gpu" $small $wav --micro-batch 2 --out gpu && run "$cpu" $small $wav --out cpu && same gpu cpu'

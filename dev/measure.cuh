@@ -1,5 +1,5 @@
 // measure.cuh: timing as ratios. What is timed alternates in one process with a ruler: ruler, work, ruler, ..., ruler.
-// Each ratio divides by the mean of the rulers just before and after; results are medians of the rounds that count (Rounds).
+// Each ratio divides by the mean of the rulers just before and after; results are medians of the Rounds that count.
 //
 //   FMA peak    12 independent vector chains x = x*a + b per thread, in registers (device::fma_peak)
 //   bandwidth   a[i] = a[i] + s*b[i] over two arrays of 64 MB; 12 bytes an element, all of which move
@@ -34,8 +34,8 @@ struct Result {
   bool disturbed;
 };
 
-// Which rounds count: those whose rulers before and after agree to 10 %. Others are repeated, in all three times as many
-// as wanted at most; if too few good ones are left, all count and the result is marked.
+// Which rounds count: those whose rulers before and after agree to 10 %. Others are repeated, in all three times as
+// many as wanted at most; if too few good ones are left, all count and the result is marked.
 struct Rounds {
   int64_t wanted, good = 0;
   std::vector<bool> agreed;

@@ -15,12 +15,46 @@ sources: e; u3 an update; C2, phase2, ... sum and details of completed block 2; 
 import functools
 import math
 import sys
+from typing import NamedTuple
 
+import methods
 import torch
 
-ROUTERS = ("prenorm", "rezero", "layerscale", "attnres", "block", "delta", "delta-block", "wav", "haares")
-IMPLIED = {"block": [], "wav": ["phase", "split"], "haares": ["split"]}  # the routers that can have details
 KINDS = ("phase", "split", "random", "duplicate", "learned")
+
+
+class Meaning(NamedTuple):
+    """What a method computes. Implied details and options are the program's (methods.table())."""
+    family: str
+    sources: str = "none"  # what a read mixes
+    delta: bool = False    # the mix is added to the stream
+    gain: str = ""         # of the stream: x + gain_j u; "": x + u
+
+
+MEANING = {
+    "prenorm": Meaning("stream"),
+    "rezero": Meaning("stream", gain="a"),
+    "layerscale": Meaning("stream", gain="l"),
+    "attnres": Meaning("mix", "updates"),
+    "block": Meaning("mix", "blocks"),
+    "delta": Meaning("mix", "updates", delta=True),
+    "delta-block": Meaning("mix", "blocks", delta=True),
+    "wav": Meaning("mix", "blocks"),
+    "haares": Meaning("mix", "blocks"),
+}
+
+
+def method_of(router):
+    """(the row of the program's table, the Meaning): both must know the method and agree on what it is."""
+    row, meaning = methods.table().get(router), MEANING.get(router)
+    if not row:
+        sys.exit(f"router {router}: the program knows {', '.join(methods.table())}")
+    if not meaning:
+        sys.exit(f"router {router}: MEANING in torch_routers.py does not say yet what it computes")
+    said = tuple(row[key] for key in ("family", "sources", "delta"))
+    if said != meaning[:3]:
+        sys.exit(f"router {router}: the program says {said}, MEANING in torch_routers.py {meaning[:3]}")
+    return row, meaning
 
 
 # ---- random numbers: Philox4x32-10 (Salmon et al. 2011), written from the paper -----------------------------------
@@ -78,10 +112,9 @@ class Plan:
                 sys.exit(f"router {config['router']}: {message}")
 
         self.router, self.M = config["router"], 2 * config["layers"]
-        need(self.router in ROUTERS, f"this script knows {', '.join(ROUTERS)}")
-        self.stream = self.router in ROUTERS[:3]
-        self.delta = self.router in ("delta", "delta-block")
-        self.blocks = self.router in IMPLIED or self.router == "delta-block"
+        self.method, meaning = method_of(self.router)
+        self.stream, self.delta, self.gain = meaning.family == "stream", meaning.delta, meaning.gain
+        self.blocks = meaning.sources == "blocks"
         self.final = not self.stream and not self.delta
         self.m = int(config.get("block", 8))
         self.rho, self.beta = config.get("rho", 2.0), config.get("beta", -2.0)
@@ -92,9 +125,9 @@ class Plan:
         need(self.m >= 1, f"block {self.m}, need at least 1 sublayer")
 
         text = config.get("details", "auto")
-        self.details = list(IMPLIED.get(self.router, [])) if text == "auto" else \
+        self.details = list(self.method["details"]) if text == "auto" else \
             [kind for kind in text.replace(" ", "").split(",") if kind and kind != "none"]
-        need(not self.details or self.router in IMPLIED, f"details {text} need block, wav or haares")
+        need(not self.details or self.method["takes_details"], f"details {text}: it takes none")
         need(all(kind in KINDS for kind in self.details), f"details {text}: the kinds are {', '.join(KINDS)}")
         need(len(set(self.details)) == len(self.details), f"details {text}: each kind once")
         odd = sorted({self.length(b) for b in range(self.count()) if self.length(b) % 2})
@@ -120,12 +153,9 @@ class Plan:
     def rows(self):
         """Parameter name -> shape, in the order of the files; they come after `head`."""
         C, table = (self.channels,), {}
-        if self.router == "rezero":
-            return {f"router.{j}.a": (1,) for j in range(self.M)}
-        if self.router == "layerscale":
-            return {f"router.{j}.l": C for j in range(self.M)}
         if self.stream:
-            return table
+            shape = {"a": (1,), "l": C}
+            return {f"router.{j}.{self.gain}": shape[self.gain] for j in range(self.M) if self.gain}
         for j in list(range(1, self.M)) + (["final"] if self.final else []):
             table.update({f"router.{j}.q": C, f"router.{j}.g": C})
             if self.details and not self.fixed_beta and (j != "final" or self.final_details):
@@ -152,11 +182,7 @@ class Plan:
 def needed(config):
     """The keys that a checkpoint of this router must have, beyond those of every model."""
     plan = Plan(config)
-    keys = [] if plan.stream else ["key-eps"]
-    keys += ["block"] if plan.blocks else []
-    keys += ["details", "final-read"] if plan.router in IMPLIED else []
-    keys += ["rho", "beta", "wav-eps", "fixed-beta"] if plan.details else []
-    return keys + (["seed"] if "random" in plan.details else [])
+    return list(plan.method["options"]) + (["seed"] if "random" in plan.details else [])
 
 
 # ---- the depth mixer ----------------------------------------------------------------------------------------------
@@ -190,11 +216,8 @@ def rms(x):
 
 def write_stream(x, u, j, params, router):
     """The stream after sublayer j: x plus its update u."""
-    if router == "rezero":
-        return x + params[f"router.{j}.a"] * u
-    if router == "layerscale":
-        return x + params[f"router.{j}.l"] * u
-    return x + u
+    gain = MEANING[router].gain
+    return x + (params[f"router.{j}.{gain}"] * u if gain else u)
 
 
 class Router:
@@ -327,12 +350,15 @@ class Checks:
         print("1. q = 0: as prenorm; largest differences of the normalised output, of the backbone's gradients")
         want, want_grads, record = self.run(self.config())
         normal = record["h.final"] / rms(record["h.final"])
-        for router in ("attnres", "block", "delta", "delta-block"):
-            for m in (1, 2, 4, 5, 8, 12, 20) if "block" in router else (8,):
+        for router, method in methods.table().items():
+            if method["family"] == "stream" or method["details"]:
+                continue
+            blocks = method["sources"] == "blocks"
+            for m in (1, 2, 4, 5, 8, 12, 20) if blocks else (8,):
                 logits, grads, record = self.run(self.config(router=router, block=m))
                 out = difference(record["h.final"] / rms(record["h.final"]), normal)
                 worst = max(difference(grads[name], g) for name, g in want_grads.items())
-                text = f"{router} m={m}" if "block" in router else router
+                text = f"{router} m={m}" if blocks else router
                 self.that(max(out, worst, difference(logits, want)) < 1e-9, f"{text}: {out:.1e}, {worst:.1e}")
 
     def equal(self, text, one, other):
@@ -358,7 +384,7 @@ class Checks:
             params = self.parameters(self.config(router="block", block=m), 13, True)
             self.equal(f"wav with details none equals block, m={m}",
                        self.run(self.config(router="wav", block=m, details="none"), True), block)
-            for router in ("wav", "haares"):
+            for router in (name for name, method in methods.table().items() if method["details"]):
                 config = self.config(router=router, block=m)
                 wav = {**self.parameters(config, 13, True), **params}
                 wav.update({name: torch.full_like(x, -1e4) for name, x in wav.items() if name.endswith("beta")})

@@ -17,7 +17,8 @@ inline Error system_error(const char *what, const std::string &path, int code) {
 
 inline std::string parent_directory(const std::string &path) {
   const size_t slash = path.find_last_of('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 inline bool file_exists(const std::string &path) {
@@ -41,7 +42,7 @@ inline std::string read_file(const std::string &path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw system_error("open", path, errno);
   std::string text;
-  char chunk[65536];
+  char chunk[64 << 10];
   for (;;) {
     const ssize_t n = read(fd, chunk, sizeof chunk);
     if (n < 0 && errno == EINTR) continue;

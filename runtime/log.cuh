@@ -96,7 +96,8 @@ inline std::string duration_text(double seconds) {  // 12s, 3m12s, 2h05m, 3d04h
   return format("%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 inline std::string count_text(double x) {  // 950, 12.3k, 4.56M
-  return x < 1e3 ? format("%.0f", x) : x < 1e6 ? format("%.3gk", x / 1e3) : format("%.3gM", x / 1e6);
+  if (x < 1e3) return format("%.0f", x);
+  return x < 1e6 ? format("%.3gk", x / 1e3) : format("%.3gM", x / 1e6);
 }
 
 struct StepInfo {

@@ -264,7 +264,8 @@ inline std::string multi_index(const std::vector<int64_t> &shape, int64_t i) {
 // A metadata entry that differs: where both are JSON objects, each member that differs; otherwise both texts
 inline void report_metadata(const std::string &key, const std::string *a, const std::string *b, FILE *out) {
   const auto shown = [](const std::string *s) {
-    return !s ? std::string("missing") : s->size() > 60 ? json::quote(s->substr(0, 60)) + "..." : json::quote(*s);
+    if (!s) return std::string("missing");
+    return s->size() > 60 ? json::quote(s->substr(0, 60)) + "..." : json::quote(*s);
   };
   json::Value va, vb;
   try {
@@ -284,7 +285,8 @@ inline void report_metadata(const std::string &key, const std::string *a, const 
       const json::Value *x = va.find(k), *y = vb.find(k);
       if (x && y && *x == *y) continue;
       const auto text = [](const json::Value *v) {
-        return !v ? std::string("missing") : v->items.empty() ? v->text : "(a list)";
+        if (!v) return std::string("missing");
+        return v->items.empty() ? v->text : "(a list)";
       };
       fprintf(out, "metadata %s, %s: %s and %s\n", key.c_str(), k.c_str(), text(x).c_str(), text(y).c_str());
       named++;

@@ -19,12 +19,15 @@ struct Schedule {
   int64_t warmup = 0, steps = 0;
 };
 
+inline Schedule::Kind schedule_kind(const std::string &name) {
+  if (name == "linear") return Schedule::linear;
+  if (name == "wsd") return Schedule::wsd;
+  if (name == "constant") return Schedule::constant;
+  return Schedule::cosine;
+}
 inline Schedule schedule_of(const Options &o) {
   Schedule s;
-  s.kind = o.schedule == "linear"     ? Schedule::linear
-           : o.schedule == "wsd"      ? Schedule::wsd
-           : o.schedule == "constant" ? Schedule::constant
-                                      : Schedule::cosine;
+  s.kind = schedule_kind(o.schedule);
   s.lr = o.lr;
   s.min_lr = effective_min_lr(o);
   s.warmup = effective_warmup(o);

@@ -1,6 +1,5 @@
 // signals.cuh: SIGINT and SIGTERM ask for a stop; the loop finishes its step, saves and ends. While a StopFlag lives
-// its handlers are in place, afterwards the earlier ones. Further signals change nothing: `timeout` and some shells
-// send two.
+// its handlers are in place, afterwards the earlier ones. Further signals change nothing: `timeout` sends two.
 #pragma once
 #include <csignal>
 
@@ -24,7 +23,10 @@ struct StopFlag {
   StopFlag &operator=(const StopFlag &) = delete;
 
   bool requested() const { return received() != 0; }
-  const char *name() const { return received() == SIGINT ? "SIGINT" : received() == SIGTERM ? "SIGTERM" : ""; }
+  const char *name() const {
+    if (received() == SIGINT) return "SIGINT";
+    return received() == SIGTERM ? "SIGTERM" : "";
+  }
 
  private:
   // a handler can reach nothing but static storage; the constant initialiser keeps it free of locks

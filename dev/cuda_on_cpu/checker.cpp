@@ -1,6 +1,6 @@
-// checker.cpp: `checked`. g++ -fsanitize=thread puts a call before every access to memory; here these calls are answered,
-// instead of by ThreadSanitizer. Every access of a kernel is looked at: is it memory that a kernel may touch, inside of
-// one allocation, written before it is read, and ordered against the last accesses of other threads?
+// checker.cpp: `checked`. g++ -fsanitize=thread puts a call before every access to memory; here these calls are
+// answered, instead of by ThreadSanitizer. Every access of a kernel is looked at: is it memory that a kernel may touch,
+// inside of one allocation, written before it is read, and ordered against the last accesses of other threads?
 //
 // Time is a counter that every launch, block, __syncthreads and __syncwarp advances. A Record says who touched memory
 // last, when and from where, in 8 bytes. Two accesses of one launch are ordered if they are of one thread, or of one
@@ -106,7 +106,11 @@ static auto &words = *new Pool{PAGE / 4, {}, {}};
 static auto &single = *new Pool{PAGE, {}, {}};
 
 void launch_begins() {
-  if (now > LATEST / 2) words.clear(), single.clear(), now = 1;  // records may have no future times
+  if (now > LATEST / 2) {  // records may have no future times
+    words.clear();
+    single.clear();
+    now = 1;
+  }
   tick();
   launch_time = now;
 }
@@ -117,7 +121,8 @@ void forget_cells(const void *start, size_t bytes) {
   for (size_t i = first; i < first + bytes / PAGE; i++) {
     Page &p = global.pages[i];
     if (p.cells) (p.bytes ? single : words).free.push_back(p.cells);
-    p.cells = nullptr, p.bytes = false;
+    p.cells = nullptr;
+    p.bytes = false;
   }
   const size_t bit_page = first / 8 + 1, bit_end = (first + bytes / PAGE) / 8;  // whole pages of bits
   if (bit_end > bit_page) madvise(global.written + bit_page * PAGE, (bit_end - bit_page) * PAGE, MADV_DONTNEED);
@@ -129,7 +134,8 @@ static void give_bytes(Page &p) {
     memset((void *)p.cells, 0, words.cells * sizeof(Cell));  // they may serve another page in this launch
     words.free.push_back(p.cells);
   }
-  p.cells = cells, p.bytes = true;
+  p.cells = cells;
+  p.bytes = true;
 }
 
 template <class T> static T *reserve(size_t n) {
@@ -207,7 +213,10 @@ void set_static_shared(const std::vector<const Symbol *> &of_kernel) {
   if (!checking || image().shared.empty()) return;
   if (!statics.size) {
     uintptr_t start = ~(uintptr_t)0, end = 0;
-    for (const Symbol &s : image().shared) start = std::min(start, s.start), end = std::max(end, s.start + s.size);
+    for (const Symbol &s : image().shared) {
+      start = std::min(start, s.start);
+      end = std::max(end, s.start + s.size);
+    }
     start = start / PAGE * PAGE;
     set_space(Space::static_shared, (void *)start, end - start);
     kinds.assign(end - start, gap);
@@ -227,7 +236,10 @@ struct Access {
   size_t n;
   bool write, atomic;
   uintptr_t code;  // inside of the call instruction
-  const char *what() const { return atomic ? "atomic access" : write ? "write" : "read"; }
+  const char *what() const {
+    if (atomic) return "atomic access";
+    return write ? "write" : "read";
+  }
   std::string where() const { return place(code); }
 };
 
@@ -279,7 +291,10 @@ static void touch_all(Memory &m, const Access &x, uint64_t horizon) {
     memcpy(m.written + i / 8, &bits, 4);
   }
   Record me;
-  me.when = now, me.atomic = x.atomic, me.thread = (unsigned)current->index, me.code = (x.code - image().start) / 4;
+  me.when = now;
+  me.atomic = x.atomic;
+  me.thread = (unsigned)current->index;
+  me.code = (x.code - image().start) / 4;
   const bool small = (x.a | x.n) % 4;
   while (at < end) {
     Page &p = m.pages[at / PAGE];

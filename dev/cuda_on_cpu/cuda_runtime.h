@@ -1,6 +1,6 @@
-// cuda_runtime.h: stands in front of the toolkit's header of that name. Unmodified CUDA kernels then compile with g++ and
-// run on the CPU, one fiber per CUDA thread. Types and C declarations are the toolkit's own; only definitions are ours
-// (emulator.h says where). README.md: what is emulated, and how to compile.
+// cuda_runtime.h: stands in front of the toolkit's header of that name. Unmodified CUDA kernels then compile with g++
+// and run on the CPU, one fiber per CUDA thread. Types and C declarations are the toolkit's own; only definitions are
+// ours (emulator.h says where). README.md: what is emulated, and how to compile.
 #pragma once
 #define CUDA_EMULATOR 1
 #define __CUDA_RUNTIME_H__  // the real header, should anything ask for it, is this one
@@ -31,8 +31,8 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-// A shared variable is a static. The tag ends up in its mangled name, by which the emulator finds it in the program's own
-// symbol table, to spoil it before every block. (A section attribute would be refused in templates.)
+// A shared variable is a static. The tag ends up in its mangled name, by which the emulator finds it in the program's
+// own symbol table, to spoil it before every block. (A section attribute would be refused in templates.)
 #define __shared__ static __attribute__((abi_tag("emu_shared")))
 #define DYNAMIC_SHARED(T, name) T *const name = (T *)emu::dynamic_shared()
 

@@ -1,6 +1,6 @@
-// fibers.cpp: runs a block of CUDA threads, one fiber each, in an order that may be chosen: EMU_ORDER=random (EMU_SEED=n),
-// up (the thread that has waited longest goes first), down (one warp runs as far as it can, the last one first).
-// A fiber gives way only at a barrier or an operation of its warp.
+// fibers.cpp: runs a block of CUDA threads, one fiber each, in an order that may be chosen: EMU_ORDER=random
+// (EMU_SEED=n), up (the thread that has waited longest goes first), down (one warp runs as far as it can, the last one
+// first). A fiber gives way only at a barrier or an operation of its warp.
 #include "emulator.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -150,6 +150,16 @@ static std::string where(const Fiber &f) {
   return known.find(":" + std::to_string(f.line)) != std::string::npos ? known : line;
 }
 
+static const char *doing(State state) {
+  switch (state) {
+    case State::exited:
+      return "has exited; last seen at";
+    case State::at_warp:
+      return "waits for its warp at";
+    default:
+      return "waits for the block at";
+  }
+}
 [[noreturn]] static void explain_deadlock() {
   std::string s;
   int lines = 0, first = 0;
@@ -157,10 +167,7 @@ static std::string where(const Fiber &f) {
   for (int i = 0; i < threads && lines < 6; i++) {
     const Fiber &f = *fibers[i];
     if (i && f.state == fibers[i - 1]->state && f.line == fibers[i - 1]->line) continue;
-    const char *how = f.state == State::exited    ? "has exited; last seen at"
-                      : f.state == State::at_warp ? "waits for its warp at"
-                                                  : "waits for the block at";
-    s += "\n    from thread " + std::to_string(i) + ": " + how + " " + where(f);
+    s += "\n    from thread " + std::to_string(i) + ": " + doing(f.state) + " " + where(f);
     lines++;
   }
   fail("%s: %s%s", where(*fibers[first]).c_str(),
@@ -244,7 +251,8 @@ static void complete(Op op, unsigned mask, int warp) {
   for (unsigned m = mask; m; m &= m - 1) {
     Fiber &f = *fibers[warp * WARP + __builtin_ctz(m)];
     const int from = f.source & (WARP - 1);
-    f.value = op == Op::ballot ? ballot : mask >> from & 1 ? value[from] : ~(uint64_t)0;  // a lane left out gives NaN
+    const uint64_t given = mask >> from & 1 ? value[from] : ~(uint64_t)0;  // a lane left out gives NaN
+    f.value = op == Op::ballot ? ballot : given;
     runnable.add(&f);
   }
   if (op == Op::sync) warp_synchronized(warp, mask, mask == lanes_of(warp));  // shuffles order no memory

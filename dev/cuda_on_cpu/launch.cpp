@@ -112,6 +112,11 @@ static void write_report() {
 
 static auto &largest_shared = *new std::map<const void *, int>;
 
+// The i-th block to run, in the order of EMU_ORDER; shuffled: for `random`
+static int64_t block_at(int64_t i, int64_t blocks, const std::vector<int64_t> &shuffled) {
+  if (order() == 'r') return shuffled[(size_t)i];
+  return order() == 'd' ? blocks - 1 - i : i;
+}
 static void run_blocks() {
   const dim3 g = running.grid;
   const int64_t blocks = volume(g);
@@ -132,7 +137,7 @@ static void run_blocks() {
   for (size_t i = 0; i < shuffled.size(); i++) shuffled[i] = (int64_t)i;
   for (size_t i = shuffled.size(); i > 1; i--) std::swap(shuffled[i - 1], shuffled[draw(i)]);
   for (int64_t i = 0; i < blocks; i++) {
-    const int64_t id = order() == 'r' ? shuffled[(size_t)i] : order() == 'd' ? blocks - 1 - i : i;
+    const int64_t id = block_at(i, blocks, shuffled);
     spoil_shared(variables);
     block_begins();
     run_block((unsigned)(id % g.x), (unsigned)(id / g.x % g.y), (unsigned)(id / g.x / g.y));
@@ -148,15 +153,16 @@ static void run(const Launch &what) {
   what.destroy(what.args);
   busy = false;
 }
-static void begin() {
+static bool begin() {
   image();
   catch_faults();
   if (getenv("EMU_REPORT")) atexit(write_report);
+  return true;
 }
 
 cudaError_t launch(const cudaLaunchConfig_t *config, void (*body)(void *), void (*destroy)(void *), void *args,
                    size_t args_size, const void *kernel) {
-  static const bool begun = (begin(), true);
+  static const bool begun = begin();
   (void)begun;
   const dim3 g = config->gridDim, d = config->blockDim;
   const auto limit = largest_shared.find(kernel);

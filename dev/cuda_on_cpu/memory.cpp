@@ -1,8 +1,8 @@
 // memory.cpp: device memory and copies.
 //
 // An allocation has pages of its own. It ends (rounded up to 256 bytes) at a page that may not be touched, so a kernel
-// that runs over the end stops at once; what lies between, and a little before the start, is guarded by a pattern that is
-// looked at after every kernel. Addresses are never used twice: a freed allocation stays forbidden.
+// that runs over the end stops at once; what lies between, and a little before the start, is guarded by a pattern that
+// is looked at after every kernel. Addresses are never used twice: a freed allocation stays forbidden.
 // New memory is NaN (0xff) at any size: large allocations are mapped, copy on write, from one file of such bytes, so
 // they cost nothing until they are written. Under AddressSanitizer allocations come from its heap, and only the first
 // 16 MB are NaN.

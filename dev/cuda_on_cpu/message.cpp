@@ -19,10 +19,22 @@ const char *setting(const char *name, const char *otherwise) {
   const char *value = getenv(name);
   return value && *value ? value : otherwise;
 }
+static int shift_of(char unit) {
+  switch (unit) {
+    case 'K':
+      return 10;
+    case 'M':
+      return 20;
+    case 'G':
+      return 30;
+    default:
+      return 0;
+  }
+}
 int64_t bytes_of(const char *setting) {
   char *unit = nullptr;
   const double n = strtod(setting, &unit);
-  const int shift = *unit == 'K' ? 10 : *unit == 'M' ? 20 : *unit == 'G' ? 30 : 0;
+  const int shift = shift_of(*unit);
   if (n < 0 || (shift ? unit[1] : *unit)) fail("a size should look like 512K, 64M or 16G, not '%s'", setting);
   return (int64_t)(n * (double)((int64_t)1 << shift));
 }
@@ -94,7 +106,7 @@ std::string function_name(const void *p) {
   if (name.empty() || name.back() != ')') return name;
   int depth = 0;
   for (size_t i = name.size(); i-- > 0;) {
-    depth += name[i] == ')' ? 1 : name[i] == '(' ? -1 : 0;
+    depth += (name[i] == ')') - (name[i] == '(');
     if (depth == 0) return name.substr(0, i);
   }
   return name;
@@ -107,6 +119,7 @@ std::string place(uintptr_t code) {
            (size_t)(code - image().bias));
   if (!getcwd(here, sizeof here - 2)) here[0] = 0;
   strcat(here, "/");
+  static const char *const before[] = {"", " [inlined at ", ", "};  // a line
   std::string found;
   int lines = 0;
   if (FILE *answer = popen(command, "r")) {
@@ -114,8 +127,7 @@ std::string place(uintptr_t code) {
       line[strcspn(line, " \n")] = 0;  // " (discriminator 3)"
       if (line[0] == '?' || strstr(line, "/cuda_runtime.h:") || lines == 3) continue;
       const char *name = strncmp(line, here, strlen(here)) ? line : line + strlen(here);
-      found += (lines == 0 ? "" : lines == 1 ? " [inlined at " : ", ") + std::string(name);
-      lines++;
+      found += before[lines++] + std::string(name);
     }
     pclose(answer);
   }

@@ -1,8 +1,8 @@
 // streams.cpp: streams and events, and what a program asks of the device.
 //
 // EMU_STREAMS=eager (default)   work is done where it is queued
-//             lazy              work waits until the host waits for it, and only that stream is served then: other
-//                               streams go on when it waits for their events. Finds missing events and synchronisations.
+//             lazy              work waits until the host waits for it, and only that stream is served then: others
+//                               go on when it waits for their events. Finds missing events and synchronisations.
 //             random            the same, but whenever the host waits all streams go on, in random order
 #include "emulator.h"
 #include <algorithm>
