@@ -34,14 +34,6 @@ struct Shape {
   }
 };
 
-static const std::vector<std::string> METHODS{"prenorm",    "block", "wav",         "attnres", "rezero",
-                                              "layerscale", "delta", "delta-block", "haares"};
-static void set_router(Config &c, const std::string &name) {
-  runtime::Options o;
-  o.router = c.router = name;
-  c.details = runtime::effective_details(o);
-}
-
 struct Arguments {
   bool step = false, layers = false, methods = false, gemm = false, memory = false, start = false, cpu_time = false;
   int64_t threads = 0, rounds = 7;
@@ -68,7 +60,7 @@ struct Model {
       inputs[n] = (int32_t)(mix(key + 2 * n) % (uint64_t)s.c.V);
       targets[n] = (int32_t)(mix(key + 2 * n + 1) % (uint64_t)s.c.V);
     }
-    pass = {s.B, s.c.T, Weights<float>(gpt.table, gpt.grads.data, s.c.L), {}};
+    pass = {s.B, s.c.T, {gpt.grads.data}, {}};
   }
   static uint64_t mix(uint64_t x) { return data::mix(x + 0x9E3779B97F4A7C15ull); }  // splitmix64
   void forward() { gpt.forward(inputs.data(), s.B, s.c.T); }
@@ -128,7 +120,7 @@ static std::pair<Shape, Shape> default_shapes() {
 // Says what is wrong with the shape that was asked for
 static bool is_possible(const Shape &s) {
   const bool heads = s.c.C % s.c.NH == 0 && s.c.HS() % 2 == 0;
-  const bool method = std::count(METHODS.begin(), METHODS.end(), s.c.router) > 0;
+  const bool method = find_named(METHODS, s.c.router) != nullptr;
   if (!heads) fprintf(stderr, "bench: --channels must be an even multiple of --heads\n");
   if (!method) fprintf(stderr, "bench: --router %s: there is no such method\n", s.c.router.c_str());
   return heads && method;
@@ -164,8 +156,7 @@ static Arguments parse(int argc, char **argv) {
         break;
       }
     if (!strcmp(argv[i], "--router") && i + 1 < argc) {
-      set_router(one.c, argv[++i]);
-      set_router(two.c, argv[i]);
+      one.c.router = two.c.router = argv[++i];
       known = true;
     }
     if (!known) {

@@ -4,6 +4,12 @@
 // may be in cache.
 #pragma once
 
+// The gain of the norm before sublayer j
+static Row norm_row(const GPT<float> &g, int64_t j) {
+  const Backbone::Layer &layer = g.rows.layer[j / 2];
+  return j % 2 ? layer.mlp_norm : layer.attn_norm;
+}
+
 struct Piece {
   std::string name;
   int64_t calls;  // per step
@@ -35,14 +41,15 @@ struct Operands {
 };
 static Operands operands(Model &m, const std::string &name, int64_t l) {
   auto &a = m.gpt.a;
-  const auto &w = m.gpt.w.layer[l], &g = m.pass.grads.layer[l];
+  const Flat<float> &w = m.gpt.w, &g = m.pass.grads;
+  const Backbone &rows = m.gpt.rows;
   const int64_t C = m.s.c.C, H = m.s.c.H();
   float *u = m.gpt.router->update(2 * l + (name == "down"));
-  if (name == "qkv") return {a.layer[l].qkv, a.normed, w.qkv, g.qkv, 3 * C};
-  if (name == "proj") return {u, a.layer[l].heads, w.proj, g.proj, C};
-  if (name == "gateup") return {a.layer[l].gateup, a.normed, w.gateup, g.gateup, 2 * H};
-  if (name == "down") return {u, a.hidden, w.down, g.down, C};
-  return {a.logits, a.normed, m.gpt.w.head, m.pass.grads.head, m.s.c.ld_logits()};
+  if (name == "qkv") return {a.layer[l].qkv, a.normed, w[rows.layer[l].qkv], g[rows.layer[l].qkv], 3 * C};
+  if (name == "proj") return {u, a.layer[l].heads, w[rows.layer[l].proj], g[rows.layer[l].proj], C};
+  if (name == "gateup") return {a.layer[l].gateup, a.normed, w[rows.layer[l].gateup], g[rows.layer[l].gateup], 2 * H};
+  if (name == "down") return {u, a.hidden, w[rows.layer[l].down], g[rows.layer[l].down], C};
+  return {a.logits, a.normed, w[rows.head], g[rows.head], m.s.c.ld_logits()};
 }
 
 static void add_products(std::vector<Piece> &pieces, Model &m) {
@@ -77,11 +84,12 @@ static void add_forward(std::vector<Piece> &pieces, Model &m) {
   auto add = [&](const char *name, int64_t calls, Bound bound, double work, std::function<void(int64_t)> run) {
     pieces.push_back({name, calls, bound, work, std::move(run)});
   };
-  add("embedding: 2 NC", 1, Bound::bytes, 2 * row,
-      [&, N, C](int64_t) { device::embedding_forward(g.router->embedding(), g.w.embed, m.inputs.data(), N, C); });
+  add("embedding: 2 NC", 1, Bound::bytes, 2 * row, [&, N, C](int64_t) {
+    device::embedding_forward(g.router->embedding(), g.w[g.rows.embed], m.inputs.data(), N, C);
+  });
   add("rmsnorm: 2 NC", c.M() + 1, Bound::bytes, 2 * row, [&, N, C](int64_t j) {
-    const float *h = j < g.c.M() ? g.router->input(j) : g.router->output(), *gain = g.w.final_norm;
-    if (j < g.c.M()) gain = j % 2 ? g.w.layer[j / 2].mlp_norm : g.w.layer[j / 2].attn_norm;
+    const float *h = j < g.c.M() ? g.router->input(j) : g.router->output(), *gain = g.w[g.rows.final_norm];
+    if (j < g.c.M()) gain = g.w[norm_row(g, j)];
     device::rmsnorm_forward(g.a.normed, g.a.rstd[j], h, gain, N, C, g.c.eps);
   });
   add("rope: 4 NC", c.L, Bound::bytes, 4 * row,
@@ -110,13 +118,12 @@ static void add_backward(std::vector<Piece> &pieces, Model &m) {
     pieces.push_back({name, calls, bound, work, std::move(run), spoils});
   };
   add("rmsnorm again: 2 NC", c.M(), Bound::bytes, 2 * row, [&, N, C](int64_t j) {
-    const auto &w = g.w.layer[j / 2];
-    device::rmsnorm_apply(g.a.normed, g.router->input(j), g.a.rstd[j], j % 2 ? w.mlp_norm : w.attn_norm, N, C);
+    device::rmsnorm_apply(g.a.normed, g.router->input(j), g.a.rstd[j], g.w[norm_row(g, j)], N, C);
   });
   add("d rmsnorm: 3 NC", c.M(), Bound::bytes, 3 * row, [&, B, T, C](int64_t j) {  // to dqkv: in place it would overflow
-    const auto &w = g.w.layer[j / 2], &d = m.pass.grads.layer[j / 2];
-    device::rmsnorm_backward(g.a.dqkv, j % 2 ? d.mlp_norm : d.attn_norm, g.a.dnormed, g.router->input(j), g.a.rstd[j],
-                             j % 2 ? w.mlp_norm : w.attn_norm, B, T, C, m.pass.carry);
+    const Row gain = norm_row(g, j);
+    device::rmsnorm_backward(g.a.dqkv, m.pass.grads[gain], g.a.dnormed, g.router->input(j), g.a.rstd[j], g.w[gain], B,
+                             T, C, m.pass.carry);
   });
   add("d rope: 4 NC", c.L, Bound::bytes, 4 * row,
       [&, B, T, NH, HS](int64_t) { device::rope_backward(g.a.dqkv, g.a.rope, B, T, NH, HS); });
@@ -136,8 +143,8 @@ static void add_backward(std::vector<Piece> &pieces, Model &m) {
       g.router->read_backward(j, m.pass);
     });
   add("d embedding: NC + VC", 1, Bound::bytes, row + 4. * (double)(c.V * C), [&, B, T, C](int64_t) {
-    device::embedding_backward(m.pass.grads.embed, g.router->embedding_backward(m.pass), m.inputs.data(), B, T, g.c.V,
-                               C, m.pass.carry);
+    device::embedding_backward(m.pass.grads[g.rows.embed], g.router->embedding_backward(m.pass), m.inputs.data(), B, T,
+                               g.c.V, C, m.pass.carry);
   });
   add("gradient norm: P", 1, Bound::bytes, P, [&](int64_t) { g.gradient_norm(); });
   add("AdamW: 7 P", 1, Bound::bytes, 7 * P, [&](int64_t) { g.update(m.adam, 1, 0.1); });

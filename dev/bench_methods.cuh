@@ -7,34 +7,37 @@
 #pragma once
 
 // Rows of (N,C) floats that the mixer reads and writes in one step; the scores z (N,n,8) count too
-static double mixer_rows(const MixRouter<float> &r, bool backward) {
-  const Config &c = r.c;
+static double mixer_rows(const Config &c, const MixPlan &plan, bool backward) {
   double rows = 0;
-  for (const auto &g : r.groups) {
+  for (const MixPlan::Group &g : plan.groups) {
     const double n = (double)g.sources.size();
     double ds = 0;
-    for (const auto &s : g.sources) ds += s.fresh ? 1 : 2;
-    if (g.begin() < g.K || backward) rows += n + g.K + (backward ? ds : 0) + n * GROUP / (double)c.C;
+    for (const bool fresh : g.fresh) ds += fresh ? 1 : 2;
+    const bool mixes = g.reads > 1 || g.first == FirstLane::mix;
+    if (mixes || backward) rows += n + g.reads + (backward ? ds : 0) + n * GROUP / (double)c.C;
   }
-  for (int64_t j = 1; j < (int64_t)r.reads.size(); j++) {
-    const bool final = j == r.final_read(), block = !final && !c.full();
-    const double open = final ? 0 : (double)(c.full() ? r.reads[j].lane : r.reads[j].position);
+  for (const MixPlan::Read &read : plan.reads) {
+    if (!read.queries) continue;
+    const bool block = !plan.full && read.name != "final";
+    const double open = (double)(block ? read.position : read.partials);
     rows += 2 + open;  // o (or dh), h, the updates
-    if (backward && open > 0) rows += block ? 2 * r.bases + 1 : 2 * open;
-    if (c.delta()) rows += 3;
+    if (backward && open > 0) rows += block ? 2 * plan.bases + 1 : 2 * open;
+    if (plan.delta) rows += 3;
   }
-  for (const auto &b : r.blocks) rows += backward ? 2 * (r.bases - 1) + r.bases + 1 : (double)b.length + r.bases;
-  if (!backward) rows += c.full() ? 1 + (double)c.M() : 1;  // 1/rms of the sources
-  return rows + (c.delta() ? 3 * (double)c.M() : 0);        // the stream
+  for (const MixPlan::Block &b : plan.blocks)
+    rows += backward ? 2 * (plan.bases - 1) + plan.bases + 1 : (double)b.length + plan.bases;
+  if (!backward) rows += plan.full ? 1 + (double)plan.M : 1;  // 1/rms of the sources
+  return rows + (plan.delta ? 3 * (double)plan.M : 0);        // the stream
 }
 
 static void bench_mixer(Bench &bench, Model &m, double step) {
-  auto &router = dynamic_cast<MixRouter<float> &>(*m.gpt.router);
+  Router<float> &router = *m.gpt.router;
+  const MixPlan plan(m.s.c);
   const Pass<float> &p = m.pass;
   const int64_t M = m.s.c.M();
   m.step();
   for (const bool backward : {false, true}) {
-    const double bytes = 4 * (double)(m.s.N() * m.s.c.C) * mixer_rows(router, backward);
+    const double bytes = 4 * (double)(m.s.N() * m.s.c.C) * mixer_rows(m.s.c, plan, backward);
     const Result r = bench.measure(0.02, Bound::bytes, bytes, [&] {
       if (backward) router.read_final_backward(p);
       for (int64_t j = M - 1; j >= 0 && backward; j--) {
@@ -56,7 +59,7 @@ static void bench_mixer(Bench &bench, Model &m, double step) {
 
 static void bench_method(Bench &bench, Model &base, const std::string &name) {
   Shape s = base.s;
-  set_router(s.c, name);
+  s.c.router = name;
   Model m(s);
   const auto time = [&](Model &model) {
     const double start = bench.time();
@@ -90,12 +93,13 @@ static void bench_method(Bench &bench, Model &base, const std::string &name) {
 static void bench_methods(Bench &bench, const Arguments &args) {
   for (const Shape &shape : args.shapes) {
     Shape s = shape;
-    set_router(s.c, "prenorm");
+    s.c.router = METHODS[0].name;
     Model base(s);
     printf("\nmethods C=%d L=%d T=%d B=%d, blocks of %d sublayers: whole step relative to prenorm\n", (int)s.c.C,
            (int)s.c.L, (int)s.c.T, (int)s.B, (int)s.c.block);
     printf("  %-12s %10s %22s %12s %8s\n", "method", "time", "(lowest to highest)", "parameters +", "memory");
-    for (const std::string &name : METHODS)
-      if (name != "prenorm" && (shape.c.router == "prenorm" || shape.c.router == name)) bench_method(bench, base, name);
+    for (const Method &method : METHODS)
+      if (&method != METHODS && (shape.c.router == METHODS[0].name || shape.c.router == method.name))
+        bench_method(bench, base, method.name);
   }
 }

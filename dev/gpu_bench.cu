@@ -267,11 +267,11 @@ struct Mixer {
   std::vector<const float *> u;
   std::vector<float *> G, du;  // of the sums of the block; of the updates
   std::vector<float *> rows, r, c;
-  float *coef, *h, *saved, *dw, *db, *dcoef, *to;
+  float *coef, *h, *saved, *dw, *dbias, *dcoef, *to;
 
   explicit Mixer(const Shape &s) {
     const int64_t N = s.N(), C = s.C;
-    g.K = GROUP;
+    g.reads = GROUP;
     g.details = BASES - 1;
     g.stride = N * C;
     for (int64_t i = 0; i < s.sources; i++)
@@ -281,8 +281,10 @@ struct Mixer {
     g.o = m.normal(GROUP * N * C);
     g.dh = m.normal(GROUP * N * C, 1e-3);
     g.z = m.zeros(N * s.sources * GROUP);
+    g.mx1 = m.zeros(N * GROUP);
+    g.l1 = m.all(N * GROUP, 1);
     g.mx = m.zeros(N * GROUP);
-    g.l = m.all(N * GROUP, 1);
+    g.inv = m.all(N * GROUP, 1);
     g.D = m.zeros(N * GROUP);
     for (int k = 0; k < LENGTH; k++) {
       du.push_back(m.zeros(N * C));
@@ -300,9 +302,13 @@ struct Mixer {
     saved = m.zeros(N * MAX_PARTIALS * 3);
     dcoef = m.zeros(s.B);
     dw = m.zeros(GROUP * s.B * C);
-    db = m.zeros(GROUP * s.B * (BASES - 1));
+    dbias = m.zeros(GROUP * s.B * (BASES - 1));
     to = m.zeros(N * C);
   }
+  MixRead<float> read(int k) const { return {g, k, h, saved}; }
+  ReadGradients<float> gradients(float *const *to_sums) const { return {to_sums, dw, dbias}; }
+  UpdateGradient<float> learned() const { return {to, dcoef, 1}; }
+  StoredBlock<float> stored() const { return {rows.data(), r.data(), c.data()}; }
   BlockPartials<float> block(int count) const { return {count, u.data(), BASES, coef, LENGTH, 2, 1e-6, 1e-12}; }
   UpdatePartials<float> open() const { return {HALF, updates.data()}; }
 };
@@ -317,18 +323,16 @@ static void bench_reads(Bench &bench, Mixer &x) {
   };
   bench.row(format("mix_phase1: %g NC + 8 N n", n + GROUP), Bound::bytes, (n + GROUP) * row + z, STREAM,
             [&] { gpu::mix_phase1(x.g, N, C); });
-  add("mix_phase2, a block of 4 updates", x.HALF + 2, STREAM,
-      [&] { gpu::mix_phase2(x.h, x.saved, x.g, 1, block, N, C); });
-  add("mix_phase2, 4 updates", x.HALF + 2, STREAM, [&] { gpu::mix_phase2(x.h, x.saved, x.g, 2, open, N, C); });
+  add("mix_phase2, a block of 4 updates", x.HALF + 2, STREAM, [&] { gpu::mix_phase2(x.read(1), block, N, C); });
+  add("mix_phase2, 4 updates", x.HALF + 2, STREAM, [&] { gpu::mix_phase2(x.read(2), open, N, C); });
   add("mix_phase2_backward, a block", x.HALF + 2 + 2 * x.BASES, CHAIN,
-      [&] { gpu::mix_phase2_backward(x.G.data(), x.dw, x.db, x.h, x.saved, x.g, 1, block, s.B, s.T, C); });
+      [&] { gpu::mix_phase2_backward(x.gradients(x.G.data()), x.read(1), block, s.B, s.T, C); });
   add("mix_phase2_backward, 4 updates", 3 * x.HALF + 2, CHAIN,
-      [&] { gpu::mix_phase2_backward(x.du.data(), x.dw, x.db, x.h, x.saved, x.g, 2, open, s.B, s.T, C); });
+      [&] { gpu::mix_phase2_backward(x.gradients(x.du.data()), x.read(2), open, s.B, s.T, C); });
   bench.row(format("mix_phase1_backward: %g NC + 8 N n", 3 * n + GROUP), Bound::bytes, (3 * n + GROUP) * row + z, CHAIN,
-            [&] { gpu::mix_phase1_backward(x.dw, x.db, x.g, s.B, s.T, C); });
-  add("block_read_backward, learned", x.HALF + 2 + 3 * x.BASES + 2, CHAIN, [&] {
-    gpu::block_read_backward(x.to, x.dcoef, 1, x.G.data(), x.dw, x.db, x.h, x.saved, x.g, 1, block, s.B, s.T, C);
-  });
+            [&] { gpu::mix_phase1_backward(x.dw, x.dbias, x.g, s.B, s.T, C); });
+  add("block_read_backward, learned", x.HALF + 2 + 3 * x.BASES + 2, CHAIN,
+      [&] { gpu::block_read_backward(x.learned(), x.gradients(x.G.data()), x.read(1), block, s.B, s.T, C); });
 }
 static void bench_blocks(Bench &bench, Mixer &x) {
   const Shape &s = bench.s;
@@ -338,12 +342,11 @@ static void bench_blocks(Bench &bench, Mixer &x) {
   const auto add = [&](const char *name, double rows, double least, const std::function<void()> &run) {
     bench.row(format("%s: %g NC", name, rows), Bound::bytes, rows * row, least, run);
   };
-  add("close_block", x.LENGTH + x.BASES, STREAM,
-      [&] { gpu::close_block(x.rows.data(), x.r.data(), x.c.data(), whole, N, C); });
+  add("close_block", x.LENGTH + x.BASES, STREAM, [&] { gpu::close_block(x.stored(), whole, N, C); });
   add("close_block_backward", 2 * (x.BASES - 1), STREAM,
       [&] { gpu::close_block_backward(x.G.data(), x.c.data(), x.BASES, N, C); });
   add("block_update_backward, learned", x.BASES + 2, CHAIN,
-      [&] { gpu::block_update_backward(x.to, x.dcoef, 1, x.G.data(), whole, x.LENGTH - 1, s.B, s.T, C); });
+      [&] { gpu::block_update_backward(x.learned(), x.G.data(), whole, x.LENGTH - 1, s.B, s.T, C); });
   add("source_scale", 1, STREAM, [&] { gpu::source_scale(x.r[0], x.u[0], N, C, 1e-12); });
   bench.row("query_forward: 3 C", Bound::bytes, 12. * (double)C, ANY,
             [&] { gpu::query_forward(x.to, x.h, x.u[0], C); });

@@ -61,18 +61,6 @@ inline double effective_layerscale_init(const Options &o) {  // by depth, as in 
 inline std::vector<std::string> effective_details(const Options &o) {
   return details_of(method_named(o.router), o.details);
 }
-// "90/5/5" -> percentages of training, validation, test; false where the text is no such thing
-inline bool parse_split(const std::string &text, double percent[3]) {
-  const char *at = text.data(), *end = at + text.size();
-  for (int i = 0; i < 3; i++) {
-    const auto r = std::from_chars(at, end, percent[i]);
-    if (r.ec != std::errc() || !(percent[i] >= 0 && percent[i] <= 100)) return false;
-    at = r.ptr;
-    if (i < 2 && (at == end || *at++ != '/')) return false;
-  }
-  return at == end && percent[0] > 0 && std::fabs(percent[0] + percent[1] + percent[2] - 100) < 1e-9;
-}
-
 enum class Kind { integer, real, flag, text, choice, optional_text };  // optional_text: --name or --name VALUE
 enum class Group { data, model, training, run, sampling };
 enum class Nature { science, circumstance };

@@ -7,6 +7,7 @@
 //   Later wins: built-in options, then the file, then the command line. Inside one of them an option stands once.
 //   A value that begins with "--" is written --name=value.
 #pragma once
+#include "../data/split.cuh"
 #include "files.cuh"
 #include "option_table.cuh"
 
@@ -251,9 +252,9 @@ inline std::vector<std::string> contradictions(const Options &o, const std::stri
     if (wrong) out.push_back(text);
   };
   const long long C = o.channels, NH = o.heads, B = o.batch, pass = o.micro_batch;
-  double percent[3];
-  check({"split"}, !parse_split(o.split, percent),
-        "--split must be three percentages that add up to 100, such as 90/5/5, got '" + o.split + "'");
+  data::Split split;
+  const std::string wrong_split = data::read_split(o.split, split);
+  check({"split"}, !wrong_split.empty(), "--split " + wrong_split + ", got '" + o.split + "'");
   check({}, !o.val.empty() && given.count("split"),
         "--val and --split exclude each other: validation is a text of its own or a part of --data");
   if (command == "eval")
