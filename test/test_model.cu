@@ -1,17 +1,24 @@
-// test_model.cu: the whole model, three methods: GPT<double> against test/golden (PyTorch float64) and against finite
-// differences; GPT<float> bit for bit over passes, shares of ranks, decoding, evaluation, seeds and padding; the memory
-// plan; and pinned bits of a few training steps.
+// test_model.cu: the whole model, every method of the table but those of the depth mixer (test_routers.cu has them), a new
+// family included: GPT<double> against finite differences, and rows of the router that no gradient reaches; GPT<float> bit
+// for bit over passes, shares of ranks, decoding, evaluation, seeds and padding; the memory plan. The stream methods also
+// against test/golden (PyTorch float64), with their start values and pinned bits of a few training steps.
 #include "test/difference.h"
 #include "test/hash.h"
 #include "test/model_common.h"
 
 using check::that;
 
-static std::vector<std::string> stream_methods() {
+template <class Which> std::vector<std::string> methods_where(Which which) {
   std::vector<std::string> names;
   for (const Method &m : METHODS)
-    if (m.family == Family::stream) names.push_back(m.name);
+    if (which(m.family)) names.push_back(m.name);
   return names;
+}
+static std::vector<std::string> methods() {
+  return methods_where([](Family family) { return family != Family::mix; });
+}
+static std::vector<std::string> stream_methods() {
+  return methods_where([](Family family) { return family == Family::stream; });
 }
 
 // Odd everywhere: the vocabulary, the number of heads, three layers
@@ -75,6 +82,36 @@ static void differences(const std::string &router) {
         model.evaluate(losses, batch.inputs.data(), batch.targets.data(), batch.B, batch.T);
         return losses.finish() / (double)(batch.B * batch.T);
       });
+  });
+}
+
+// ---- a row that no gradient can reach should not be in the table (docs/float_order.md, rule 8)
+
+// The norm behind a read divides by the size of what it reads. A scalar in front of all of it then has a gradient of
+// rounding noise, which AdamW would blow up to full steps; so has one between streams that are still equal. A start
+// value may give exactly 0.
+static void reached(const std::string &router) {
+  check::test((router + ": the gradient of no row of the router is rounding noise").c_str(), [&] {
+    Config c = small(router);
+    c.eps = 1e-12;
+    const Batch batch(2, c.T, c.V, 10);
+    for (const Start start : {Start::random, Start::zero}) {
+      GPT<double> model(c, Sizes{2, 1, true});
+      scatter(model, start);
+      gradients(model, batch);
+      const auto largest = [&](const Tensor &t) {
+        double g = 0;
+        for (int64_t i = 0; i < t.size(); i++) g = std::max(g, std::fabs(model.grads[t.offset + i]));
+        return g;
+      };
+      double all = 0;
+      for (const Tensor &t : model.table.rows) all = std::max(all, largest(t));
+      for (const Tensor &t : model.table.rows) {
+        const double g = largest(t);
+        that(!t.router || g > 1e-7 * all || (g == 0 && start == Start::zero), "%s, %s: %g where others have %g",
+             t.name.c_str(), start == Start::zero ? "at the start" : "anywhere", g, all);
+      }
+    }
   });
 }
 
@@ -185,11 +222,9 @@ static void construction() {
     GPT<float> model(c, Sizes{1, 1, false}), other(c, Sizes{1, 1, false});
     model.initialize(5);
     other.initialize(6);
-    for (const std::string &router : stream_methods()) {
-      if (router == "prenorm") continue;
+    for (const std::string &router : methods()) {
       GPT<float> scaled(small(router), Sizes{1, 1, false});
       scaled.initialize(5);
-      that(scaled.table.rows.size() == model.table.rows.size() + c.M(), "%s adds a row per sublayer", router.c_str());
       for (size_t i = 0; i < model.table.rows.size(); i++) {
         const Tensor &t = model.table.rows[i], &u = scaled.table.rows[i];
         that(t.name == u.name && !u.router, "row %s", u.name.c_str());
@@ -200,10 +235,23 @@ static void construction() {
       }
       for (size_t i = model.table.rows.size(); i < scaled.table.rows.size(); i++) {
         const Tensor &t = scaled.table.rows[i];
-        const float start = router == "rezero" ? 0.f : 0.1f;
         that(t.router && !t.decay, "%s", t.name.c_str());
+      }
+    }
+  });
+  check::test("rezero and layerscale add a row per sublayer, from 0 and from --layerscale-init", [] {
+    const Config c = small("prenorm");
+    const size_t backbone = tensor_table(c).rows.size();
+    for (const std::string &router : stream_methods()) {
+      GPT<float> model(small(router), Sizes{1, 1, false});
+      model.initialize(5);
+      const size_t rows = model.table.rows.size() - backbone;
+      that(rows == (router == "prenorm" ? 0 : (size_t)c.M()), "%s adds %d rows", router.c_str(), (int)rows);
+      const float start = router == "rezero" ? 0.f : 0.1f;
+      for (size_t i = backbone; i < model.table.rows.size(); i++) {
+        const Tensor &t = model.table.rows[i];
         for (int64_t k = 0; k < t.size(); k++)
-          that(scaled.params[t.offset + k] == start, "%s starts at %g", t.name.c_str(), start);
+          that(model.params[t.offset + k] == start, "%s starts at %g", t.name.c_str(), start);
       }
     }
   });
@@ -309,7 +357,7 @@ template <class real> void plan_is_what_is_allocated(const Config &c, const Size
 }
 static void memory() {
   check::test("the memory plan is what is allocated", [] {
-    for (const std::string &router : stream_methods())
+    for (const std::string &router : methods())
       for (bool training : {true, false})
         for (int64_t passes : {1, 2, 3, 4, 5, 8, 9}) {
           plan_is_what_is_allocated<float>(small(router), Sizes{3, passes, training});
@@ -319,7 +367,7 @@ static void memory() {
     for (int64_t p = 1; p < 10; p++) that(Sizes{1, p, true}.levels() == levels[p], "levels of %d passes", (int)p);
   });
   check::test("padding of flat buffers and logits is never written", [] {
-    for (const std::string &router : stream_methods()) {
+    for (const std::string &router : methods()) {
       const Config c = small(router);
       GPT<float> model(c, Sizes{2, 3, true});
       scatter(model);
@@ -368,9 +416,10 @@ static void pinned(const std::string &router, uint64_t want) {
 int main(int argc, char **argv) {
   check::arguments(argc, argv);
   set_float_mode();
-  for (const std::string &router : stream_methods()) {
-    goldens(router);
+  for (const std::string &router : stream_methods()) goldens(router);
+  for (const std::string &router : methods()) {
     differences(router);
+    reached(router);
     splits(router);
     inference(router);
   }
