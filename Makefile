@@ -156,7 +156,7 @@ bench: $(OUT)/bench
 	$(OUT)/bench
 
 readme: $(OUT)/train_gpt_cpu
-	@sh dev/readme_options.sh $(OUT)/train_gpt_cpu
+	@sh dev/generated.sh $(OUT)/train_gpt_cpu
 
 clean:
 	rm -rf build train_gpt
@@ -172,7 +172,7 @@ help:
 	@echo "                deliberate faults; REST=1: only what make test leaves out"
 	@echo "make bench      every layer and the whole step as a share of the FMA peak measured in the same run"
 	@echo "make NAME       build/NAME with the options of dev/experiments/NAME.options: $(EXPERIMENTS)"
-	@echo "make readme     writes the option tables of docs/options.md anew from the program's own --help=markdown"
+	@echo "make readme     writes docs/options.md and the methods in README.md anew from the program itself"
 	@echo "make clean"
 	@echo "variables: CXX=$(CXX)  ARCH=native|avx512|avx2|neon|generic|wide  OPENMP=0|1  BUILD=plain|cpu|exact|emulated  OUT=build"
 	@echo "           NVCC=  CUDA_HOME=$(CUDA_HOME)  CUDA_ARCH=  FLAVOUR=fibers|asan|checked (emulated)"

@@ -1,5 +1,5 @@
 // option_table.cuh: every option of the program stands here once, as a field with its default (Options) and as a row
-// of the table (option_table) that drives the parser, --help, the tables of README.md, run.json and the configuration
+// of the table (option_table) that drives the parser, --help, the tables of docs/options.md, run.json and the configuration
 // in a checkpoint. A new option is one field and one row.
 //
 // Nature: `science` decides the bits of the trained model and is stored in checkpoints; `circumstance` (where, how
