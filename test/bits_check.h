@@ -26,13 +26,17 @@ template <class T> T pick(Mode mode, T emulated, T quick, T essential, T all) {
   const T list[] = {emulated, quick, essential, all};
   return list[(int)mode];
 }
-inline Mode mode_of(int argc, char **argv) {
+// The first argument, if it is a mode, is taken out; the rest is for check::arguments
+inline Mode mode_of(int &argc, char **argv) {
   const char *const words[] = {"emulated", "quick", "essential", "all"};
-  const std::string word = argc > 1 ? argv[1] : "essential";
-  for (int i = 0; i < 4 && argc <= 2; i++)
-    if (word == words[i]) return (Mode)i;
-  fprintf(stderr, "usage: %s [emulated|quick|essential|all]\n", argv[0]);
-  exit(2);
+  const std::string word = argc > 1 ? argv[1] : "";
+  for (int i = 0; i < 4; i++)
+    if (word == words[i]) {
+      for (int j = 1; j < argc; j++) argv[j] = argv[j + 1];
+      argc--;
+      return (Mode)i;
+    }
+  return Mode::essential;
 }
 using Sizes = std::vector<int64_t>;
 

@@ -1,9 +1,13 @@
-// check.h: the whole test framework. A program calls test("name", [&] {...}) and returns report(); a test passes if no
-// check inside it failed. report() ends with the line "N passed, N failed" that test/run.sh adds up.
+// check.h: the whole test framework. A program calls arguments(argc, argv), then test("name", [&] {...}) for every case,
+// and returns report(); a case passes if no check inside it failed. report() ends with the line "N passed, N failed" that
+// test/run.sh adds up.
+//
+//   PROGRAM                runs every case
+//   PROGRAM WORD...        only those whose name contains one of the words; none is an error, exit code 2
+//   PROGRAM --list ...     names them and runs none
 //
 //   that(ok, "sentence %d", ...)           a condition
-//   same_bits("dq", got, want, n)          bit for bit; names the first difference: index, both values, both bit
-//              patterns
+//   same_bits("dq", got, want, n)          bit for bit; names the first difference: index, both values, both patterns
 //   close("dq", got, want, n, tolerance)   |got - want| <= tolerance * (largest |want|)
 //   skip("name", "what is missing")        counted and named
 #pragma once
@@ -11,17 +15,49 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string>
+#include <vector>
 
 namespace check {
 
 struct State {
   int passed = 0, failed = 0, skipped = 0, bad = 0;
+  int chosen = 0;     // cases that the words let through
+  bool list = false;  // name them, run none
+  std::vector<std::string> words;
 };
 inline State &state() {
   static State s;
   return s;
+}
+
+// A program with arguments of its own takes them out of argv first
+inline void arguments(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    const std::string word = argv[i];
+    if (word == "--list") {
+      state().list = true;
+    } else if (word.empty() || word[0] == '-') {
+      fprintf(stderr, "usage: %s [--list] [WORD...]: the cases whose name contains one of the words\n", argv[0]);
+      exit(2);
+    } else {
+      state().words.push_back(word);
+    }
+  }
+}
+
+// Is the case of this name to run? With --list it is named instead
+inline bool chosen(const char *name) {
+  State &s = state();
+  bool fits = s.words.empty();
+  for (const std::string &word : s.words) fits = fits || strstr(name, word.c_str());
+  if (!fits) return false;
+  s.chosen++;
+  if (s.list) printf("%s\n", name);
+  return !s.list;
 }
 
 template <class... Args> bool that(bool ok, const char *text, Args... args) {
@@ -79,6 +115,7 @@ template <class A, class B> bool close(const char *name, const A *got, const B *
 }
 
 template <class F> void test(const char *name, F body) {
+  if (!chosen(name)) return;
   state().bad = 0;
   try {
     body();
@@ -92,12 +129,20 @@ template <class F> void test(const char *name, F body) {
 }
 
 inline void skip(const char *name, const char *missing) {
+  if (!chosen(name)) return;
   state().skipped++;
   printf("  skip %s: %s\n", name, missing);
 }
 
 inline int report() {
   const State &s = state();
+  if (!s.words.empty() && !s.chosen) {
+    fprintf(stderr, "no case has a name that contains");
+    for (const std::string &word : s.words) fprintf(stderr, "%s '%s'", &word == &s.words[0] ? "" : " or", word.c_str());
+    fprintf(stderr, "; --list names them all\n");
+    return 2;
+  }
+  if (s.list) return 0;
   printf("%d passed, %d failed", s.passed, s.failed);
   if (s.skipped) printf(", %d skipped", s.skipped);
   printf("\n");
