@@ -53,7 +53,7 @@ NVCCFLAGS  = -std=c++17 -O3 --threads 0 -fmad=false -Werror all-warnings -Xptxas
 FLAVOUR   ?= fibers
 
 HAVE = $(shell command -v $(1) >/dev/null 2>&1 && echo yes)
-TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes
+TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes faults
 TEST_BINARIES := $(TESTS:%=$(OUT)/test_%)
 
 .DELETE_ON_ERROR:
