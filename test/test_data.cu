@@ -447,7 +447,8 @@ void test_stories() {
     refused(bad, [&] { open_corpus(options(bad)); }, {bad, "stories:MB"});
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   check::test("byte tokenizer", test_byte_tokenizer);
   check::test("tokenizer.bin", test_token_tokenizer);
   check::test("text: every byte as it is, short and one-symbol files", test_text_bytes);

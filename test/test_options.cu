@@ -268,7 +268,8 @@ static void test_json() {
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   test_errors();
   test_accepted();
   test_table();
