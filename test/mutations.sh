@@ -88,10 +88,10 @@ slip "absent elements touch their lane" bits "lane sums" layers/cpu/simd.cuh \
   for (int64_t i = n; i < from + 32; i++) lane[i - from] += 0.f;/'
 slip "elements behind the last whole 32 in other lanes" bits "lane sums" layers/cpu/simd.cuh \
   's/lane\[i - from\] = f(lane\[i - from\]/lane[(i - from) ^ 1] = f(lane[(i - from) ^ 1]/'
-slip "carries in descending order" bits "add_sequences" layers/cpu/embedding.cuh \
+slip "carries in descending order" bits "add_sequences" layers/cpu/sums.cuh \
   's/for (int s = 0; s < carry.adds; s++)/for (int s = carry.adds - 1; s >= 0; s--)/'
 slip "the last sequence joins the wrong level" bits "matmul_backward_dweight: sequences" layers/cpu/dweight.cuh \
-  's/__builtin_ctzll(~(unsigned long long)b)/0/'
+  's/step.to \* s.level_floats/0/'
 slip "a long chain begins anew in the middle" bits "matmul_forward and matmul_backward_dinp: odd" \
   layers/cpu/matmul.cuh 's/k0 == 0/true/'
 slip "a query sees the key behind it" bits "attention: odd sizes" layers/cpu/attention.cuh \
