@@ -167,7 +167,8 @@ EXAMPLES = (
       ("int a = 1, b = 2;", "std::vector<int> a, b;", "for (i = 0, j = 1; i < j; i++, j--) g(i, j);", "f(a, b);",
        "const auto [a, b] = g();", "auto g = [a, b](int x, int y) { return x; };", "T x{1, 2}, *y = nullptr;",
        "f<a, b>(c);", "g(std::map<A, B>{}, x);", 's = "a, b"; // a, b\n', "using A = B<C, D>;", "a::B<c, d> e, f;",
-       "struct stat s, t;", "typedef int v __attribute__((a, b));", "asm(\"x\" : \"r\"(a), \"r\"(b));", "enum { a, b };", "x = y < (z) ? 1 : 2;")]),
+       "struct stat s, t;", "typedef int v __attribute__((a, b));", "asm(\"x\" : \"r\"(a), \"r\"(b));",
+       "enum { a, b };", "x = y < (z) ? 1 : 2;")]),
     (nested_conditionals,
      [("a.cuh", "void f() { %s }" % s) for s in
       ("x = a ? b : c ? d : e;", "x = a ? (b ? c : d) : e;", "x = (a ? b : c) ? d : e;", "g(a ? h(b ? c : d) : e);",
