@@ -33,7 +33,7 @@ static const Refusal refusals[] = {
     {"-lr 1", "unknown option -lr; did you mean --lr?"},
     {"--weight_decay 1", "did you mean --weight-decay?"},
     {"trian", "unknown command 'trian'; did you mean train?"},
-    {"frobnicate", "the commands are train, eval, sample, routes, show, compare"},
+    {"frobnicate", "the commands are train, eval, sample, routes, show, methods, compare"},
     {"--lr", "--lr needs a value"},
     {"--lr --steps 5", "--lr needs a value"},
     {"--lr fast", "--lr must be a number, got 'fast'"},
