@@ -1,7 +1,6 @@
 # builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets, with and without OpenMP,
 # at another optimisation level, with sanitizers, for another processor: every build must have the pinned bits of every
 # method; those that have other vectors or another compiler also pass test_bits and test_mixer_bits.
-root=$(dirname "$here")
 machine=$(uname -m)
 native=-march=native
 [ "$machine" = x86_64 ] || native=-mcpu=native

@@ -1,4 +1,17 @@
 # runs_essential.sh: read by runs.sh. Small models, a few seconds each, on the plain and the cpu build.
+# ---- the test programs, case by case
+
+check "test programs name their cases without running them; run those with a word; refuse a word that none has" '
+  for program in "$out"/test_*; do
+    [ -x "$program" ] || continue
+    (cd "$root" && timeout 10 "$program" --list) >names && [ -s names ] && ! grep -e "^  ok" -e " passed, " names ||
+      { echo "$program --list"; exit 1; }
+  done
+  cases=$("$out/test_exact" --list Counter | wc -l) && [ $cases -gt 1 ] &&
+    "$out/test_exact" Counter | grep -qx "$cases passed, 0 failed" || exit 1
+  "$out/test_exact" Cuonter >said 2>stderr
+  [ $? -eq 2 ] && [ ! -s said ] && says stderr "contains .Cuonter.; --list"'
+
 # ---- the same file from every way of computing it
 
 for build in plain cpu; do check "$build: the pinned bits of every method and detail" "pins $build"; done
