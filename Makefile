@@ -143,11 +143,12 @@ $(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OU
 demo: $(OUT)/train_gpt_cpu
 	@sh dev/demo.sh $(OUT)/train_gpt_cpu
 
-# one test program alone; ONLY="WORD..." are the cases whose name contains one of the words, ONLY=--list names them
+# one test program alone; ONLY="WORD..." are the cases whose name contains one of the words, ONLY=--list names them. Tests
+# use more threads than there are cores: threads that wait must not spin
 ONLY ?=
 .PHONY: $(TESTS:%=test_%)
 $(TESTS:%=test_%): %: $(OUT)/%
-	@$(OUT)/$@ $(ONLY)
+	@OMP_WAIT_POLICY=passive $(OUT)/$@ $(ONLY)
 
 # the programs are built in parallel, whether make was called with -j or not; those of the emulator where it can be
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
