@@ -53,6 +53,10 @@ for program in "$out"/test_*; do
     *) [ "$mode" = rest ] || one "${program##*/}" "$program" ;;
   esac
 done
+if [ "$mode" != rest ]; then
+  if command -v python3 >/dev/null; then one style python3 "$here/style.py"
+  else echo "  skip style: python3" && skipped=$((skipped + 1)); fi
+fi
 one runs sh "$here/runs.sh" "$out" "$mode"
 one gpu sh "$here/gpu.sh" "$out" "$mode"
 if [ "$mode" != essential ]; then

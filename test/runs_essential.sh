@@ -119,6 +119,8 @@ check "help names every option of its command" '
   has eval "data val split part skip-unknown batch threads"
   has sample "prompt tokens temperature top-k top-p samples sample-seed"
   [ "$(grep -c "^| .--" markdown)" -ge 48 ]'
+check "docs/options.md and the methods in README.md are what the program says" '
+  sh "$root/dev/generated.sh" "$cpu" --check'
 check "a new run into a folder with checkpoints is refused, exit 1, the folder left alone" '
   train cpu a --steps 2 && cp -r a before && refused_train 1 cpu a --steps 5 && one_line && says stderr "--resume" &&
     diff -r a before'
