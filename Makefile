@@ -53,7 +53,7 @@ NVCCFLAGS  = -std=c++17 -O3 --threads 0 -fmad=false -Werror all-warnings -Xptxas
 FLAVOUR   ?= fibers
 
 HAVE = $(shell command -v $(1) >/dev/null 2>&1 && echo yes)
-TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes
+TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes faults
 TEST_BINARIES := $(TESTS:%=$(OUT)/test_%)
 
 .DELETE_ON_ERROR:
@@ -143,6 +143,13 @@ $(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OU
 demo: $(OUT)/train_gpt_cpu
 	@sh dev/demo.sh $(OUT)/train_gpt_cpu
 
+# one test program alone; ONLY="WORD..." are the cases whose name contains one of the words, ONLY=--list names them. Tests
+# use more threads than there are cores: threads that wait must not spin
+ONLY ?=
+.PHONY: $(TESTS:%=test_%)
+$(TESTS:%=test_%): %: $(OUT)/%
+	@OMP_WAIT_POLICY=passive $(OUT)/$@ $(ONLY)
+
 # the programs are built in parallel, whether make was called with -j or not; those of the emulator where it can be
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 EMULATES := $(and $(X86),$(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h))
@@ -156,7 +163,7 @@ bench: $(OUT)/bench
 	$(OUT)/bench
 
 readme: $(OUT)/train_gpt_cpu
-	@sh dev/readme_options.sh $(OUT)/train_gpt_cpu
+	@sh dev/generated.sh $(OUT)/train_gpt_cpu
 
 clean:
 	rm -rf build train_gpt
@@ -170,9 +177,11 @@ help:
 	@echo "make demo       about two minutes: make stories, train a small model, sample, plot (where matplotlib is)"
 	@echo "make test       the essential tests, under 5 minutes; make test-all adds compilers, instruction sets, sanitizers,"
 	@echo "                deliberate faults; REST=1: only what make test leaves out"
+	@echo "make test_NAME  one of its programs: $(TESTS)"
+	@echo "                ONLY=\"wav haares\": the cases with one of these words in their name; ONLY=--list names all"
 	@echo "make bench      every layer and the whole step as a share of the FMA peak measured in the same run"
 	@echo "make NAME       build/NAME with the options of dev/experiments/NAME.options: $(EXPERIMENTS)"
-	@echo "make readme     writes the option tables of docs/options.md anew from the program's own --help=markdown"
+	@echo "make readme     writes docs/options.md and the methods in README.md anew from the program itself"
 	@echo "make clean"
 	@echo "variables: CXX=$(CXX)  ARCH=native|avx512|avx2|neon|generic|wide  OPENMP=0|1  BUILD=plain|cpu|exact|emulated  OUT=build"
 	@echo "           NVCC=  CUDA_HOME=$(CUDA_HOME)  CUDA_ARCH=  FLAVOUR=fibers|asan|checked (emulated)"

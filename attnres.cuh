@@ -19,7 +19,7 @@
 // Letters, here and in wav_router.cuh: t token, i source, d partial or detail, k place of a read in its group, b
 // sequence, ch channel; c is always a scale c_d, D always lane(dh.h).
 #pragma once
-#include "layers/embedding.cuh"
+#include "layers/sums.cuh"
 
 constexpr int GROUP = 8;         // reads of a group, lanes of a butterfly
 constexpr int MAX_PARTIALS = 7;  // a sum and its details (five kinds exist), or 7 updates

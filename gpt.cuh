@@ -53,11 +53,8 @@ template <class real> struct Activations {
 struct Sizes {
   int64_t B = 1, passes = 1;
   bool training = true;
-  int64_t levels() const {  // gradient buffers of the counter over passes, besides the gradients themselves
-    int64_t n = 0;
-    while (passes > 1 && (passes - 1) >> n) n++;
-    return n;
-  }
+  // Gradient buffers of the counter over passes, besides the gradients themselves
+  int64_t levels() const { return exact::counter_levels(passes); }
 };
 
 template <class real> struct GPT {
@@ -239,15 +236,11 @@ template <class real> struct GPT {
     for (int64_t p = 0; p < passes; p++) {
       const int64_t first = p * sizes.B * T;
       const bool last = p + 1 == passes;
-      int64_t place = 0;  // of this pass's sum: 0 = the gradients, 1 + l = level l
-      if (!last) place = 1 + __builtin_ctzll(~(unsigned long long)p);
+      const exact::CounterStep step = exact::counter_step(p, last);
+      const int64_t place = 1 + step.to;  // of this pass's sum: 0 the gradients, 1 + l level l
       Pass<real> pass{std::min(sizes.B, B - p * sizes.B), T, {grads.data + place * table.floats}, {}};
-      for (int64_t l = 0; p >> l; l++) {
-        if (p >> l & 1)
-          pass.carry.offset[pass.carry.adds++] = (1 + l - place) * table.floats;
-        else if (!last)
-          break;
-      }
+      for (int i = 0; i < step.adds; i++)
+        pass.carry.offset[pass.carry.adds++] = (1 + step.level[i] - place) * table.floats;
       forward(inputs + first, pass.B, T);
       device::upload(targets.data, answers + first, pass.N());
       device::crossentropy_backward(a.losses, a.logits, c.ld_logits(), targets.data, pass.N(), c.V, count);

@@ -1,13 +1,9 @@
 // train_gpt.cu: options -> data -> model -> loop. The only translation unit of the product; the Makefile compiles it
 // once per build (plain, cpu, ...), and gpt.cuh's device:: is the namespace of that build.
-#include "data/dataset.cuh"
-#include "gpt.cuh"
-#include "routes.cuh"
+#include "inference.cuh"
 #include "runtime/checkpoint.cuh"
 #include "runtime/log.cuh"
 #include "runtime/methods_text.cuh"
-#include "runtime/options.cuh"
-#include "runtime/sampler.cuh"
 #include "runtime/schedule.cuh"
 #include "runtime/signals.cuh"
 
@@ -112,46 +108,6 @@ static void print_model(const Config &c, const TensorTable &table, const MemoryP
   plan.print(stdout);
 }
 
-// ---- evaluation
-
-struct Evaluation {
-  double loss = 0, bits_per_character = 0, perplexity = 0;  // bits_per_character 0: the data cannot be decoded
-  int64_t predictions = 0;
-  std::string text() const {
-    std::string s = format("loss %.4f nats", loss);
-    if (bits_per_character > 0) s += format(" | %.4f bits per character", bits_per_character);
-    return s + format(" | perplexity %.3f | %lld predictions", perplexity, (long long)predictions);
-  }
-};
-// The sum over predicted tokens divided by their number: the same for every batch size
-static Evaluation evaluate(GPT<float> &model, const data::EvalWindows &windows, const data::Tokenizer &tokenizer) {
-  std::vector<int32_t> inputs, targets;
-  exact::Counter<double> losses;
-  for (int64_t w = 0, n; w < windows.windows; w += n) {
-    n = windows.batch(inputs, targets, w, model.sizes.B, windows.windows);
-    model.evaluate(losses, inputs.data(), targets.data(), n, windows.length(w));
-  }
-  Evaluation e;
-  const double sum = losses.finish(), bytes = (double)windows.decoded_bytes(tokenizer);
-  e.predictions = windows.predictions;
-  e.loss = sum / (double)e.predictions;
-  e.perplexity = exact::exp(e.loss);
-  if (bytes > 0) e.bits_per_character = sum / exact::log(2.) / bytes;
-  return e;
-}
-
-// The routing over about `tokens` tokens of the text; gradients too where the model trains
-static Routes measure_routes(GPT<float> &model, const data::EvalWindows &windows, int64_t tokens) {
-  const int64_t T = windows.T, end = std::min(windows.predictions / T, divide_up(tokens, T));
-  std::vector<int32_t> inputs, targets;
-  Routes routes;
-  for (int64_t w = 0, n; w < end; w += n) {
-    n = windows.batch(inputs, targets, w, model.sizes.B, end);
-    routes.add(model, inputs.data(), targets.data(), n, T);
-  }
-  return routes;
-}
-
 // The parameters of a checkpoint, and the moments if training goes on
 static void load_state(GPT<float> &model, const runtime::SafetensorsFile &file, bool moments) {
   const auto to = [](float *flat) {
@@ -161,35 +117,6 @@ static void load_state(GPT<float> &model, const runtime::SafetensorsFile &file, 
   if (!moments) return;
   runtime::load_tensors(file, model.table, "adam.m.", to(model.moments.data));
   runtime::load_tensors(file, model.table, "adam.v.", to(model.moments.data + model.table.floats));
-}
-
-// ---- sampling
-
-static std::string sample(GPT<float> &model, const data::Tokenizer &tokenizer, const Options &o, int64_t index) {
-  Decoder<float> decoder(model);
-  std::vector<int32_t> text = tokenizer.encode(o.prompt);
-  if (text.empty()) {  // begin after an empty line, where the data have one
-    const int newline = tokenizer.bytes ? tokenizer.byte_to_token['\n'] : tokenizer.end_of_text;
-    text.push_back(newline >= 0 ? newline : 0);
-  }
-  const size_t prompt = text.size();
-  const uint64_t key = rng::key_of((uint64_t)o.sample_seed, format("sample %lld", (long long)index).c_str());
-  const float *logits = nullptr;
-  std::string out = o.prompt;
-  size_t fed = 0;
-  while (text.size() < prompt + (size_t)o.tokens) {
-    if (decoder.full()) {
-      decoder.t = 0;
-      fed = text.size() - (size_t)std::max<int64_t>(1, model.c.T / 2);
-    }  // a new window over the last half
-    if (fed == 0 && text.size() > (size_t)model.c.T) fed = text.size() - (size_t)model.c.T;
-    while (fed < text.size()) logits = decoder.step(text[fed++]);
-    const auto z = device::on_host(logits, model.c.V);
-    const int token = runtime::draw(&z[0], (int)model.c.V, o.temperature, o.top_k, o.top_p, key, text.size() - prompt);
-    text.push_back(token);
-    out += tokenizer.decode(token);
-  }
-  return out;
 }
 
 // ---- training
@@ -366,11 +293,7 @@ struct Loop {
 static const char *run(Loop &loop, double peak) {
   const Options &o = loop.o;
   const int64_t T = loop.t.config.T, first = loop.t.first_step;
-  const data::Windows windows(loop.t.corpus.train, T,
-                              o.order == "shuffle"  ? data::Order::shuffle
-                              : o.order == "random" ? data::Order::random
-                                                    : data::Order::sequential,
-                              (uint64_t)o.data_seed);
+  const data::Windows windows(loop.t.corpus.train, T, data::order_named(o.order), (uint64_t)o.data_seed);
   std::vector<int32_t> inputs(o.batch * T), targets(o.batch * T);
   const runtime::StopFlag stop;
   const double start = runtime::seconds_now(), flops = loop.t.config.flops_per_token(T);

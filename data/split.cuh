@@ -1,6 +1,6 @@
-// split.cuh: --split, the parts of one stream for training, validation and test: three percentages, in this order.
-// Decimal text is read into whole numbers, so that where a part ends is exact: the first at floor(N a / 100), the second
-// at floor(N (a+b) / 100).
+// split.cuh: --split, the parts of one stream for training, validation and test: three percentages, in this order, of
+// at most six decimal places. Decimal text is read into whole numbers, so that where a part ends is exact: the first at
+// floor(N a / 100), the second at floor(N (a+b) / 100).
 #pragma once
 #include <cstdint>
 #include <string>

@@ -12,6 +12,10 @@ namespace data {
 // ---- training windows
 
 enum class Order { shuffle, random, sequential };
+inline Order order_named(const std::string &name) {  // as --order says it
+  if (name == "random") return Order::random;
+  return name == "sequential" ? Order::sequential : Order::shuffle;
+}
 
 // The window of sequence number s = 0, 1, 2, ... over the whole run is T+1 tokens from start(s): inputs are the first
 // T, targets the last T. W = (size-1)/T windows that share no prediction: window i starts at iT.

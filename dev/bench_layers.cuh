@@ -1,7 +1,7 @@
-// bench_layers.cuh: every function of the step on the buffers of a model, and its products by name. Included by bench.cu.
+// bench_layers.cuh: every function of the step on the buffers of a model. Included by bench.cu.
 //
-// A function is called for every layer in turn, as the step does: what a layer owns comes from memory, what layers share
-// may be in cache.
+// A function is called for every layer in turn, as the step does: what a layer owns comes from memory, what layers
+// share may be in cache.
 #pragma once
 
 // The gain of the norm before sublayer j

@@ -36,7 +36,7 @@ def find_program():
 
 @functools.lru_cache(maxsize=None)
 def table():
-    """name -> {"family": stream|mix, "sources": none|updates|blocks, "delta", "details", "takes_details", "options", ..}."""
+    """name -> its row: family (stream|mix), sources (none|updates|blocks), delta, details, takes_details, options."""
     program = find_program()
     done = subprocess.run([program, "methods", "--json"], capture_output=True, text=True)
     try:

@@ -1,7 +1,8 @@
 """The model, its optimizer and its files in PyTorch, written down a second time from the formulas.
 
-Gradients are autograd's. Needs torch and numpy; dev/torch_reference.py imports it. Tensors and names are those of the checkpoints; shapes:
-B sequences, T tokens, C channels, NH heads, HS head size, H hidden channels of the MLP, V vocabulary, L layers.
+Gradients are autograd's. Needs torch and numpy; dev/torch_reference.py imports it. Tensors and names are those of the
+checkpoints; shapes: B sequences, T tokens, C channels, NH heads, HS head size, H hidden channels of the MLP,
+V vocabulary, L layers.
 """
 import json
 import math

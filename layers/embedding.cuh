@@ -4,19 +4,10 @@
 //              a sequence in which v does not occur counts as +0
 // Shapes: tokens (B,T), weight (V,C), out (B,T,C), N = B*T.
 #pragma once
-#include "exact.cuh"
+#include "sums.cuh"
 #include <vector>
 
 namespace plain {
-
-// out[i] = counter over b of sums[b][i], continued over the passes
-template <class real> void add_sequences(real *out, const real *sums, int64_t B, int64_t n, const exact::Carry &carry) {
-  for (int64_t i = 0; i < n; i++) {
-    exact::Counter<real> counter;
-    for (int64_t b = 0; b < B; b++) counter.push(sums[b * n + i]);
-    out[i] = exact::carried(out, i, counter.finish(), carry);
-  }
-}
 
 template <class real>
 void embedding_forward(real *out, const real *weight, const int32_t *tokens, int64_t N, int64_t C) {

@@ -10,7 +10,8 @@
 //   sigmoid(x)      E = exp_neg(-|x|);  x >= 0: 1/(1+E), else E/(1+E)
 //   sin, cos        double, |x| up to 1e8
 //   lane sums       32 lanes, lane i takes elements i, i+32, ... ascending from +0; then a butterfly 16, 8, 4, 2, 1
-//   Counter         the binary counter over sequences: ((s0+s1)+(s2+s3))+..., leftovers from the smallest level up
+//   Counter         the binary counter over sequences: ((s0+s1)+(s2+s3))+..., leftovers from the smallest level up;
+//                   counter_step(i, last) is its step where levels are arrays, Carry its continuation over passes
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -188,6 +189,31 @@ template <class real> struct Counter {
     return sum;
   }
 };
+
+// The same counter where a level is a whole array: what happens to item i = 0, 1, 2, ... The levels listed are added to
+// it, in this order, level + sum; then it becomes level `to`, or, if it is the last item, the result.
+struct CounterStep {
+  static constexpr int RESULT = -1;
+  int adds = 0, to = RESULT;
+  int level[40] = {};
+};
+HD inline CounterStep counter_step(int64_t item, bool last) {
+  CounterStep step;
+  for (int l = 0; item >> l; l++) {
+    if (item >> l & 1)
+      step.level[step.adds++] = l;
+    else if (!last)
+      break;
+  }
+  if (!last) step.to = step.adds;  // levels 0 .. adds-1 were set, this one was not
+  return step;
+}
+// Levels that the counter of `items` needs besides the result
+HD inline int counter_levels(int64_t items) {
+  int levels = 0;
+  for (int64_t last = items - 1; last > 0; last >>= 1) levels++;
+  return levels;
+}
 
 // The counter continued over the passes of a step (--micro-batch): all but the last pass hold the same power of two of
 // sequences, so each pass is one item of a counter of its own, whose levels are whole gradient buffers. A gradient

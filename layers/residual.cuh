@@ -1,12 +1,13 @@
-// residual.cuh: how the stream methods write a sublayer's update u into the stream x (PreNorm: Xiong
-// et al. 2020; ReZero: Bachlechner et al. 2020; LayerScale: Touvron et al. 2021, CaiT).
+// residual.cuh: how the stream methods write a sublayer's update u into the stream x
+// (PreNorm: Xiong et al. 2020; ReZero: Bachlechner et al. 2020; LayerScale: Touvron et al. 2021, CaiT).
 //   prenorm      x' = x + u                 du = dx'
 //   rezero       x' = fma(a, u, x)          du = a*dx'      da = counter over b of (sum over t of lane(dx'.u))
 //   layerscale   x' = fma(l[c], u, x)       du = l[c]*dx'   dl[c] = counter over b of (chain over t of fma(dx', u, .))
 //   In each, dx = dx' + dh, where dh comes back from the read (one addition).
 // Shapes: x, u (N,C), a (1), l (C).
 #pragma once
-#include "embedding.cuh"
+#include "sums.cuh"
+#include <vector>
 
 namespace plain {
 

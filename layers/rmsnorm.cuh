@@ -4,7 +4,8 @@
 //              dgain[c] = counter over b of (chain over t of fma(dout, xhat, .))
 // Shapes: inp, out (N,C), rstd (N) = r, gain (C). rmsnorm_apply makes the output again from a saved rstd.
 #pragma once
-#include "embedding.cuh"
+#include "sums.cuh"
+#include <vector>
 
 namespace plain {
 

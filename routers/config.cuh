@@ -4,7 +4,7 @@
 #include <algorithm>
 
 struct Config {
-  std::string router = "prenorm";  // a name of methods.cuh
+  std::string router = METHODS[0].name;
   int64_t L = 4, C = 128, NH = 4, T = 128, V = 0;
   double eps = 1e-12, layerscale_init = 0.1;
   // of the routers on the depth mixer

@@ -81,13 +81,13 @@ template <class real> struct Router {
   virtual real *dinput(int64_t j) = 0;
   virtual void read_backward(int64_t j, const Pass<real> &pass) = 0;
   virtual const real *embedding_backward(const Pass<real> &pass) = 0;
-  virtual void finish(const Flat<real> &grads) { (void)grads; }
+  virtual void finish(const Flat<real> &) {}
   // for observers, after a forward pass
   virtual bool keeps_updates() const { return true; }  // every update(j) still holds u_j
   virtual std::vector<ReadInfo> reads() const { return {}; }
-  virtual ReadValues<real> read_values(int64_t j, int64_t N) const { return (void)j, (void)N, ReadValues<real>(); }
-  virtual const real *mix(int64_t j) const { return (void)j, nullptr; }  // where a stream stands beside the mix
-  virtual Row scale(int64_t j) const { return (void)j, Row(); }          // of update j, where it has one
+  virtual ReadValues<real> read_values(int64_t, int64_t) const { return {}; }
+  virtual const real *mix(int64_t) const { return nullptr; }  // where a stream stands beside the mix
+  virtual Row scale(int64_t) const { return {}; }             // of update j, where it has one
   virtual std::vector<BlockCoefficients> coefficients() const { return {}; }
 };
 

@@ -1,5 +1,5 @@
 // option_table.cuh: every option of the program stands here once, as a field with its default (Options) and as a row
-// of the table (option_table) that drives the parser, --help, the tables of README.md, run.json and the configuration
+// of the table (option_table) that drives the parser, --help, the tables of docs/options.md, run.json and the configuration
 // in a checkpoint. A new option is one field and one row.
 //
 // Nature: `science` decides the bits of the trained model and is stored in checkpoints; `circumstance` (where, how
@@ -21,7 +21,7 @@ struct Options {
   bool skip_unknown = false;
   int64_t data_seed = 1;
   // model
-  std::string router = "prenorm";
+  std::string router = METHODS[0].name;
   int64_t layers = 4, channels = 128, heads = 4, context = 128;
   double eps = 1e-12, layerscale_init = 0;
   std::string details = "auto", final_read = "c";
@@ -49,13 +49,15 @@ struct Options {
 inline double effective_min_lr(const Options &o) { return o.min_lr < 0 ? o.lr / 10 : o.min_lr; }
 inline int64_t effective_warmup(const Options &o) {
   const int64_t chosen = o.steps / 50 > 10 ? o.steps / 50 : 10;
-  return o.warmup >= 0 ? o.warmup : chosen < o.steps ? chosen : o.steps;
+  return o.warmup >= 0 ? o.warmup : std::min(chosen, o.steps);
 }
 inline int64_t effective_micro_batch(const Options &o) {
   return o.micro_batch == 0 || o.micro_batch > o.batch ? o.batch : o.micro_batch;
 }
 inline double effective_layerscale_init(const Options &o) {  // by depth, as in CaiT (Touvron et al. 2021)
-  return o.layerscale_init > 0 ? o.layerscale_init : o.layers <= 18 ? 0.1 : o.layers <= 24 ? 1e-5 : 1e-6;
+  if (o.layerscale_init > 0) return o.layerscale_init;
+  if (o.layers <= 18) return 0.1;
+  return o.layers <= 24 ? 1e-5 : 1e-6;
 }
 // The details of a block by name: of the option, or what the router implies
 inline std::vector<std::string> effective_details(const Options &o) {
@@ -128,129 +130,144 @@ inline std::vector<const char *> method_names() {
   return names;
 }
 
-// clang-format off
-inline std::vector<Option> make_option_table() {
-  constexpr Nature science = Nature::science, circumstance = Nature::circumstance;
+// How the rows below are written
+struct OptionRows {
   using O = Options;
-  std::vector<Option> t;
-  Group g = Group::data;
-  const auto integer = [&](const char *name, int64_t O::*f, Range r, Nature n, unsigned c, const char *help) {
-    t.push_back({name, f, Kind::integer, r, {}, g, n, c, "N", help, nullptr});
-  };
-  const auto real = [&](const char *name, double O::*f, Range r, Nature n, unsigned c, const char *help) {
-    t.push_back({name, f, Kind::real, r, {}, g, n, c, "X", help, nullptr});
-  };
-  const auto flag = [&](const char *name, bool O::*f, unsigned c, const char *help) {
-    t.push_back({name, f, Kind::flag, {0}, {}, g, circumstance, c, "", help, nullptr});
-  };
-  const auto text = [&](const char *name, std::string O::*f, const char *metavar, Nature n, unsigned c,
-                        const char *help) {
-    t.push_back({name, f, Kind::text, {0}, {}, g, n, c, metavar, help, nullptr});
-  };
-  const auto choice = [&](const char *name, std::string O::*f, std::vector<const char *> choices, const char *metavar,
-                          Nature n, unsigned c, const char *help) {
-    t.push_back({name, f, Kind::choice, {0}, std::move(choices), g, n, c, metavar, help, nullptr});
-  };
+  static constexpr Nature science = Nature::science, circumstance = Nature::circumstance;
+  std::vector<Option> rows;
+  Group group = Group::data;
+  void integer(const char *name, int64_t O::*f, Range r, Nature n, unsigned c, const char *help) {
+    rows.push_back({name, f, Kind::integer, r, {}, group, n, c, "N", help, nullptr});
+  }
+  void real(const char *name, double O::*f, Range r, Nature n, unsigned c, const char *help) {
+    rows.push_back({name, f, Kind::real, r, {}, group, n, c, "X", help, nullptr});
+  }
+  void flag(const char *name, bool O::*f, unsigned c, const char *help, Nature n = circumstance) {
+    rows.push_back({name, f, Kind::flag, {0}, {}, group, n, c, "", help, nullptr});
+  }
+  void text(const char *name, std::string O::*f, const char *metavar, Nature n, unsigned c, const char *help) {
+    rows.push_back({name, f, Kind::text, {0}, {}, group, n, c, metavar, help, nullptr});
+  }
+  void choice(const char *name, std::string O::*f, std::vector<const char *> choices, const char *metavar, Nature n,
+              unsigned c, const char *help) {
+    rows.push_back({name, f, Kind::choice, {0}, std::move(choices), group, n, c, metavar, help, nullptr});
+  }
 
-  text("data", &O::data, "PATH", circumstance, TRAIN | EVAL | ROUTES,
-       "text file, llm.c .bin shards (a glob), or `stories[:MB]`: the built-in generator");
-  text("val", &O::val, "PATH", circumstance, TRAIN | EVAL | ROUTES,
-       "validation text of its own; without it a part of --data (--split)");
-  text("split", &O::split, "A/B/C", science, TRAIN | EVAL | ROUTES,
-       "percentages of --data for training, validation and test, in this order");
-  choice("part", &O::part, {"val", "test"}, "PART", circumstance, EVAL, "the part that eval reads");
-  flag("skip-unknown", &O::skip_unknown, TRAIN | EVAL | ROUTES,
-       "leave out bytes of the validation text that the training text lacks, instead of refusing them");
-  choice("order", &O::order, {"shuffle", "random", "sequential"}, "ORDER", science, TRAIN,
-         "training windows: a seeded permutation, random offsets, or one after another");
-  integer("data-seed", &O::data_seed, {0}, science, TRAIN, "seed of the order of the training windows");
+  // clang-format off
+  void add_data() {
+    group = Group::data;
+    text("data", &O::data, "PATH", circumstance, TRAIN | EVAL | ROUTES,
+         "text file, llm.c .bin shards (a glob), or `stories[:MB]`: the built-in generator");
+    text("val", &O::val, "PATH", circumstance, TRAIN | EVAL | ROUTES,
+         "validation text of its own; without it a part of --data (--split)");
+    text("split", &O::split, "A/B/C", science, TRAIN | EVAL | ROUTES,
+         "percentages of --data for training, validation and test, in this order");
+    choice("part", &O::part, {"val", "test"}, "PART", circumstance, EVAL, "the part that eval reads");
+    flag("skip-unknown", &O::skip_unknown, TRAIN | EVAL | ROUTES,
+         "leave out bytes of the validation text that the training text lacks, instead of refusing them");
+    choice("order", &O::order, {"shuffle", "random", "sequential"}, "ORDER", science, TRAIN,
+           "training windows: a seeded permutation, random offsets, or one after another");
+    integer("data-seed", &O::data_seed, {0}, science, TRAIN, "seed of the order of the training windows");
+  }
+  void add_model() {
+    group = Group::model;
+    choice("router", &O::router, method_names(), "METHOD", science, TRAIN,
+           "how sublayers read and write the residual stream (`train_gpt methods` explains them)");
+    integer("layers", &O::layers, {1, 1000}, science, TRAIN, "layers, each attention and MLP");
+    integer("channels", &O::channels, {1, 65536}, science, TRAIN, "width of the residual stream, a multiple of --heads");
+    integer("heads", &O::heads, {1, 1024}, science, TRAIN, "attention heads");
+    integer("context", &O::context, {1, 1e6}, science, TRAIN, "tokens of a sequence");
+    real("eps", &O::eps, {0, 1}, science, TRAIN, "epsilon of the norms before sublayers and head");
+    real("layerscale-init", &O::layerscale_init, {0, 1}, science, TRAIN,
+         "first value of LayerScale's gains; 0: by depth, 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 deeper");
 
-  g = Group::model;
-  choice("router", &O::router, method_names(), "METHOD", science, TRAIN,
-         "how sublayers read and write the residual stream (`train_gpt methods` explains them)");
-  integer("layers", &O::layers, {1, 1000}, science, TRAIN, "layers, each attention and MLP");
-  integer("channels", &O::channels, {1, 65536}, science, TRAIN, "width of the residual stream, a multiple of --heads");
-  integer("heads", &O::heads, {1, 1024}, science, TRAIN, "attention heads");
-  integer("context", &O::context, {1, 1e6}, science, TRAIN, "tokens of a sequence");
-  real("eps", &O::eps, {0, 1}, science, TRAIN, "epsilon of the norms before sublayers and head");
-  real("layerscale-init", &O::layerscale_init, {0, 1}, science, TRAIN,
-       "first value of LayerScale's gains; 0: by depth, 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 deeper");
+    integer("block", &O::block, {1, 2000}, science, TRAIN, "sublayers (not layers) of a block");
+    text("details", &O::details, "LIST", science, TRAIN,
+         "details of a block: any of phase, split, random, duplicate, learned, with commas, or none; auto: what --router says");
+    choice("final-read", &O::final_read, {"c", "all"}, "WHAT", science, TRAIN,
+           "the final read sees the sums of the blocks, or their details too (ours: the paper's conservative read is c)");
+    real("rho", &O::rho, {0, 1e6}, science, TRAIN, "largest factor that matches a detail's rms to its block's sum (ours)");
+    real("beta", &O::beta, {-1e6, 1e6}, science, TRAIN, "first value of the bias of a detail's score (ours)");
+    flag("fixed-beta", &O::fixed_beta, TRAIN, "keep the biases of details at --beta instead of learning them", science);
+    real("wav-eps", &O::wav_eps, {1e-30, 1}, science, TRAIN, "epsilon beside a detail's rms when it is matched (ours)");
+    real("key-eps", &O::key_eps, {0, 1}, science, TRAIN, "epsilon of the norm of routing keys (ours: others use 1e-5)");
+  }
+  void add_training() {
+    group = Group::training;
+    integer("steps", &O::steps, {0, 1e12}, science, TRAIN,
+            "optimizer steps of the whole run; 0: save the initial model and end");
+    integer("batch", &O::batch, {1, 1e6}, science, TRAIN | EVAL | ROUTES, "sequences of a step");
+    integer("micro-batch", &O::micro_batch, {0, 1e6}, circumstance, TRAIN,
+            "sequences of a pass, a power of two; 0: the whole batch. The result is the same, smaller needs less memory");
+    real("lr", &O::lr, {0, 1e3}, science, TRAIN, "largest learning rate");
+    real("min-lr", &O::min_lr, {0, 1e3, false, -1}, science, TRAIN, "learning rate at the end; -1: a tenth of --lr");
+    integer("warmup", &O::warmup, {0, 1e12, false, -1}, science, TRAIN,
+            "steps of linear warm-up; -1: 2 % of --steps, at least 10");
+    choice("schedule", &O::schedule, {"cosine", "linear", "wsd", "constant"}, "NAME", science, TRAIN,
+           "after the warm-up; wsd: constant, linear over the last fifth of --steps");
+    real("weight-decay", &O::weight_decay, {0, 1e3}, science, TRAIN,
+         "decay of embedding, head and the matrices of the layers");
+    real("beta1", &O::beta1, {0, 1, true}, science, TRAIN, "AdamW: memory of the mean gradient");
+    real("beta2", &O::beta2, {0, 1, true}, science, TRAIN, "AdamW: memory of the mean square");
+    real("adam-eps", &O::adam_eps, {0, 1}, science, TRAIN, "AdamW: epsilon beside the root of the mean square");
+    real("clip", &O::clip, {0, 1e9}, science, TRAIN, "largest norm of the whole gradient; 0: off");
+    real("router-lr", &O::router_lr, {0, 1e6}, science, TRAIN,
+         "factor on the learning rate of the parameters that --router adds");
+    integer("seed", &O::seed, {0}, science, TRAIN, "seed of the initial parameters");
+  }
+  void add_run() {
+    group = Group::run;
+    text("out", &O::out, "DIR", circumstance, TRAIN, "folder of the run: checkpoints, log.jsonl, run.json");
+    rows.push_back({"resume", &O::resume_from, Kind::optional_text, {0}, {}, group, circumstance, TRAIN, "[DIR|FILE]",
+                 "go on from a checkpoint: that file, the newest of that folder, or the newest of --out", &O::resume});
+    text("init-from", &O::init_from, "FILE", circumstance, TRAIN,
+         "take the initial parameters from a checkpoint, at step 0 with a new optimizer");
+    integer("stop-after", &O::stop_after, {0, 1e12}, circumstance, TRAIN,
+            "save and stop after this step of the run, to be resumed; 0: off");
+    integer("save-every", &O::save_every, {0, 1e12}, circumstance, TRAIN,
+            "steps between checkpoints; 0: only at the end");
+    integer("keep", &O::keep, {0, 1e12}, circumstance, TRAIN, "checkpoints to keep, the newest; 0: all");
+    integer("eval-every", &O::eval_every, {0, 1e12}, circumstance, TRAIN,
+            "steps between evaluations; 0: only at the end");
+    integer("eval-tokens", &O::eval_tokens, {1}, circumstance, TRAIN | ROUTES,
+            "tokens of an evaluation on the way (the last one reads the whole part), and of routes");
+    integer("sample-every", &O::sample_every, {0, 1e12}, circumstance, TRAIN, "steps between printed samples; 0: never");
+    real("max-minutes", &O::max_minutes, {0, 1e9}, circumstance, TRAIN,
+         "save and stop after this time, to be resumed; 0: no limit");
+    integer("threads", &O::threads, {0, 4096}, circumstance, TRAIN | EVAL | ROUTES | SAMPLE, "threads; 0: one per core");
+    text("options", &O::options_file, "FILE", circumstance, TRAIN | EVAL | ROUTES | SAMPLE,
+         "read options from a file, one a line, # begins a comment; the command line wins");
+    flag("verbose", &O::verbose, ANY, "say more: the memory plan, the parameter table, timings");
+    flag("reads", &O::reads, SHOW, "list the sources of every read by name");
+    flag("names", &O::names, METHODS_COMMAND, "the names alone, one a line");
+    flag("json", &O::json, METHODS_COMMAND, "the whole table, for other programs");
+    flag("markdown", &O::markdown, METHODS_COMMAND, "the table of README.md");
+    flag("dry-run", &O::dry_run, TRAIN, "check everything, print the plan and stop before anything is allocated");
+  }
+  void add_sampling() {
+    group = Group::sampling;
+    text("prompt", &O::prompt, "TEXT", circumstance, TRAIN | SAMPLE, "text that the sample continues");
+    integer("tokens", &O::tokens, {1, 1e9}, circumstance, TRAIN | SAMPLE, "tokens to write");
+    real("temperature", &O::temperature, {0, 1e6}, circumstance, TRAIN | SAMPLE,
+         "0: always the most probable token; 1: the model's own probabilities");
+    integer("top-k", &O::top_k, {0}, circumstance, TRAIN | SAMPLE, "draw from the k most probable tokens; 0: from all");
+    real("top-p", &O::top_p, {0, 1}, circumstance, TRAIN | SAMPLE,
+         "draw from the most probable tokens that hold this share; 1: from all");
+    integer("samples", &O::samples, {1, 1e6}, circumstance, TRAIN | SAMPLE, "texts to write");
+    integer("sample-seed", &O::sample_seed, {0}, circumstance, TRAIN | SAMPLE, "seed of the draws");
+  }
+  // clang-format on
+};
 
-  integer("block", &O::block, {1, 2000}, science, TRAIN, "sublayers (not layers) of a block");
-  text("details", &O::details, "LIST", science, TRAIN,
-       "details of a block: any of phase, split, random, duplicate, learned, with commas, or none; auto: what --router says");
-  choice("final-read", &O::final_read, {"c", "all"}, "WHAT", science, TRAIN,
-         "the final read sees the sums of the blocks, or their details too (ours: the paper's conservative read is c)");
-  real("rho", &O::rho, {0, 1e6}, science, TRAIN, "largest factor that matches a detail's rms to its block's sum (ours)");
-  real("beta", &O::beta, {-1e6, 1e6}, science, TRAIN, "first value of the bias of a detail's score (ours)");
-  t.push_back({"fixed-beta", &O::fixed_beta, Kind::flag, {0}, {}, g, science, TRAIN, "",
-               "keep the biases of details at --beta instead of learning them", nullptr});
-  real("wav-eps", &O::wav_eps, {1e-30, 1}, science, TRAIN, "epsilon beside a detail's rms when it is matched (ours)");
-  real("key-eps", &O::key_eps, {0, 1}, science, TRAIN, "epsilon of the norm of routing keys (ours: others use 1e-5)");
-
-  g = Group::training;
-  integer("steps", &O::steps, {0, 1e12}, science, TRAIN,
-          "optimizer steps of the whole run; 0: save the initial model and end");
-  integer("batch", &O::batch, {1, 1e6}, science, TRAIN | EVAL | ROUTES, "sequences of a step");
-  integer("micro-batch", &O::micro_batch, {0, 1e6}, circumstance, TRAIN,
-          "sequences of a pass, a power of two; 0: the whole batch. The result is the same, smaller needs less memory");
-  real("lr", &O::lr, {0, 1e3}, science, TRAIN, "largest learning rate");
-  real("min-lr", &O::min_lr, {0, 1e3, false, -1}, science, TRAIN, "learning rate at the end; -1: a tenth of --lr");
-  integer("warmup", &O::warmup, {0, 1e12, false, -1}, science, TRAIN,
-          "steps of linear warm-up; -1: 2 % of --steps, at least 10");
-  choice("schedule", &O::schedule, {"cosine", "linear", "wsd", "constant"}, "NAME", science, TRAIN,
-         "after the warm-up; wsd: constant, linear over the last fifth of --steps");
-  real("weight-decay", &O::weight_decay, {0, 1e3}, science, TRAIN,
-       "decay of embedding, head and the matrices of the layers");
-  real("beta1", &O::beta1, {0, 1, true}, science, TRAIN, "AdamW: memory of the mean gradient");
-  real("beta2", &O::beta2, {0, 1, true}, science, TRAIN, "AdamW: memory of the mean square");
-  real("adam-eps", &O::adam_eps, {0, 1}, science, TRAIN, "AdamW: epsilon beside the root of the mean square");
-  real("clip", &O::clip, {0, 1e9}, science, TRAIN, "largest norm of the whole gradient; 0: off");
-  real("router-lr", &O::router_lr, {0, 1e6}, science, TRAIN,
-       "factor on the learning rate of the parameters that --router adds");
-  integer("seed", &O::seed, {0}, science, TRAIN, "seed of the initial parameters");
-
-  g = Group::run;
-  text("out", &O::out, "DIR", circumstance, TRAIN, "folder of the run: checkpoints, log.jsonl, run.json");
-  t.push_back({"resume", &O::resume_from, Kind::optional_text, {0}, {}, g, circumstance, TRAIN, "[DIR|FILE]",
-               "go on from a checkpoint: that file, the newest of that folder, or the newest of --out", &O::resume});
-  text("init-from", &O::init_from, "FILE", circumstance, TRAIN,
-       "take the initial parameters from a checkpoint, at step 0 with a new optimizer");
-  integer("stop-after", &O::stop_after, {0, 1e12}, circumstance, TRAIN,
-          "save and stop after this step of the run, to be resumed; 0: off");
-  integer("save-every", &O::save_every, {0, 1e12}, circumstance, TRAIN,
-          "steps between checkpoints; 0: only at the end");
-  integer("keep", &O::keep, {0, 1e12}, circumstance, TRAIN, "checkpoints to keep, the newest; 0: all");
-  integer("eval-every", &O::eval_every, {0, 1e12}, circumstance, TRAIN,
-          "steps between evaluations; 0: only at the end");
-  integer("eval-tokens", &O::eval_tokens, {1}, circumstance, TRAIN | ROUTES,
-          "tokens of an evaluation on the way (the last one reads the whole part), and of routes");
-  integer("sample-every", &O::sample_every, {0, 1e12}, circumstance, TRAIN, "steps between printed samples; 0: never");
-  real("max-minutes", &O::max_minutes, {0, 1e9}, circumstance, TRAIN,
-       "save and stop after this time, to be resumed; 0: no limit");
-  integer("threads", &O::threads, {0, 4096}, circumstance, TRAIN | EVAL | ROUTES | SAMPLE, "threads; 0: one per core");
-  text("options", &O::options_file, "FILE", circumstance, TRAIN | EVAL | ROUTES | SAMPLE,
-       "read options from a file, one a line, # begins a comment; the command line wins");
-  flag("verbose", &O::verbose, ANY, "say more: the memory plan, the parameter table, timings");
-  flag("reads", &O::reads, SHOW, "list the sources of every read by name");
-  flag("names", &O::names, METHODS_COMMAND, "the names alone, one a line");
-  flag("json", &O::json, METHODS_COMMAND, "the whole table, for other programs");
-  flag("markdown", &O::markdown, METHODS_COMMAND, "the table of README.md");
-  flag("dry-run", &O::dry_run, TRAIN, "check everything, print the plan and stop before anything is allocated");
-
-  g = Group::sampling;
-  text("prompt", &O::prompt, "TEXT", circumstance, TRAIN | SAMPLE, "text that the sample continues");
-  integer("tokens", &O::tokens, {1, 1e9}, circumstance, TRAIN | SAMPLE, "tokens to write");
-  real("temperature", &O::temperature, {0, 1e6}, circumstance, TRAIN | SAMPLE,
-       "0: always the most probable token; 1: the model's own probabilities");
-  integer("top-k", &O::top_k, {0}, circumstance, TRAIN | SAMPLE, "draw from the k most probable tokens; 0: from all");
-  real("top-p", &O::top_p, {0, 1}, circumstance, TRAIN | SAMPLE,
-       "draw from the most probable tokens that hold this share; 1: from all");
-  integer("samples", &O::samples, {1, 1e6}, circumstance, TRAIN | SAMPLE, "texts to write");
-  integer("sample-seed", &O::sample_seed, {0}, circumstance, TRAIN | SAMPLE, "seed of the draws");
-  return t;
+inline std::vector<Option> make_option_table() {
+  OptionRows t;
+  t.add_data();
+  t.add_model();
+  t.add_training();
+  t.add_run();
+  t.add_sampling();
+  return t.rows;
 }
-// clang-format on
 inline const std::vector<Option> &option_table() {
   static const std::vector<Option> table = make_option_table();
   return table;
@@ -274,9 +291,9 @@ inline std::string requirement(const Option &option) {
   if (option.kind == Kind::choice) return "one of " + list_choices(option, ", ");
   if (option.kind == Kind::flag) return "0 or 1";
   if (option.kind == Kind::text || option.kind == Kind::optional_text) return "a text";
-  std::string s = r.high == HUGE_VAL ? format("at least %.17g", r.low)
-                  : r.below          ? format("at least %.17g and below %.17g", r.low, r.high)
-                                     : format("between %.17g and %.17g", r.low, r.high);
+  std::string s = format("between %.17g and %.17g", r.low, r.high);
+  if (r.below) s = format("at least %.17g and below %.17g", r.low, r.high);
+  if (r.high == HUGE_VAL) s = format("at least %.17g", r.low);
   return r.other == r.other ? s + format(" (or %.17g)", r.other) : s;
 }
 
@@ -344,16 +361,16 @@ inline void restore_option(Options &o, const std::string &name, const json::Valu
   const Option *option = find_option(name);
   if (!option)
     throw Error(format("%s: unknown option \"%s\"; was it written by a newer program?", where.c_str(), name.c_str()));
-  const bool number = option->kind == Kind::integer || option->kind == Kind::real;
-  const json::Value::Kind want = number                       ? json::Value::number
-                                 : option->kind == Kind::flag ? json::Value::boolean
-                                                              : json::Value::string;
+  json::Value::Kind want = json::Value::string;
+  if (option->kind == Kind::integer || option->kind == Kind::real) want = json::Value::number;
+  if (option->kind == Kind::flag) want = json::Value::boolean;
   if (option->kind == Kind::optional_text && value.kind == json::Value::boolean) {
     o.*option->present = value.text == "true";
     return;
   }
   if (value.kind != want) throw Error(format("%s: option \"%s\" has the wrong JSON type", where.c_str(), name.c_str()));
-  const std::string text = option->kind == Kind::flag ? (value.text == "true" ? "1" : "0") : value.text;
+  std::string text = value.text;
+  if (option->kind == Kind::flag) text = value.text == "true" ? "1" : "0";
   const std::string wrong = set_value(*option, o, text);
   if (!wrong.empty()) throw Error(where + ": " + wrong);
 }

@@ -356,10 +356,10 @@ inline std::string help(const std::string &command) {
     s += left + wrapped(note + default_text(option) + "]", 25, 110) + "\n";
   }
   return s + format("\nother\n  %-23s%s\n", "--help[=markdown]",
-                    "this page (of one command: train_gpt COMMAND --help), or the tables of README.md");
+                    "this page (of one command: train_gpt COMMAND --help), or the tables of docs/options.md");
 }
 
-// The tables of README.md
+// The tables of docs/options.md
 inline std::string help_markdown() {
   std::string s;
   const Option *last = nullptr;

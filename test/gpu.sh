@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu.sh OUT essential|all|rest: the CUDA kernels without a GPU. The emulator of dev/cuda_on_cpu executes them: every kernel
 # against plain<float> (OUT/emulated_bits, OUT/emulated_mixer_bits), whole training by OUT/train_gpt_emulated against
-# OUT/train_gpt_cpu and OUT/train_gpt_plain. `all` adds resume, orders of threads, the flavours asan and checked, the
+# the pinned bits. `all` adds resume, orders of threads, the flavours asan and checked, the
 # emulator's own test, and what nvcc makes of the source (gpu_all.sh); `rest` is these alone. One line per check, then
 # the sum.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,21 +23,12 @@ else
   passes="--data $work/text --split 96/2/2 --layers 3 --channels 40 --heads 4 --context 20 --batch 6 --steps 5"
   passes="$passes --micro-batch 4"
   tiny="--data $work/text --split 98/1/1 --layers 2 --channels 36 --heads 2 --context 17 --batch 3 --steps 2"
-  methods="prenorm rezero layerscale attnres delta block+--block+5 delta-block+--block+4 wav+--block+4 haares+--block+4
-    block+--details+random,duplicate,learned+--block+4+--final-read+all"
-  method() { echo "--router $1" | tr + ' '; }
+  methods=$(pinned_methods)
+  method() { pinned_options "$1"; }
   trains() {  # BUILD FOLDER OPTIONS...
     build=$1 folder=$2
     shift 2
     run $build "$@" --out $folder
-  }
-  # of all kernels, in passes: 4 sequences and 2
-  as_cpu() {  # METHOD
-    trains emulated e $passes $(method $1) && trains cpu c $passes $(method $1) &&
-      trains plain p $passes $(method $1) && cmp e/step_5.safetensors c/step_5.safetensors || return
-    run cpu compare e c && grep -q "^identical" stdout && run cpu compare e p && grep -q "^identical" stdout || return
-    run emulated sample e --prompt "The " --tokens 12 && cp stdout text_e &&
-      run cpu sample c --prompt "The " --tokens 12 && cmp stdout text_e
   }
   [ $mode = rest ] || . "$here/gpu_essential.sh"
   [ $mode = essential ] || . "$here/gpu_all.sh"

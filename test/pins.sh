@@ -3,6 +3,7 @@
 # the SHA-256 of the checkpoint with the one pinned there, once of the tensors' bytes alone (parameters and moments) and
 # once of the whole file (configuration and names too). One line per row, then the sum. A new option in the configuration
 # changes the second alone; a change of the first is a change of the trained bits: a new float order, never a new pin.
+# UNDER=qemu-aarch64 in the environment runs PROGRAM under that.
 #   pins.sh PROGRAM --print prints the rows anew, for rows that are added (their hashes are then to be agreed by all builds)
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -ge 1 ] && [ -x "$1" ] || { echo "usage: pins.sh PROGRAM [--print | NAME...]" >&2; exit 2; }
@@ -21,7 +22,7 @@ while read -r tensors file name options; do
   case $* in '' | --print | "$name" | "$name "* | *" $name" | *" $name "*) ;; *) continue ;; esac
   rm -rf run
   # shellcheck disable=SC2086
-  if ! "$program" $common $options --out run >log 2>&1 </dev/null; then
+  if ! $UNDER "$program" $common $options --out run >log 2>&1 </dev/null; then
     echo "    it ended with code $?"
     tail -n 3 log
     found=none whole=none

@@ -213,7 +213,39 @@ inline void parameters() {
   });
 }
 
+inline void method_table() {
+  check::test("methods: a name alone is the method; unknown names of methods and details do not run", [] {
+    for (const ::Method &m : METHODS) {
+      Config c;
+      c.router = m.name;
+      c.V = 7;
+      const GPT<float> model(c, Sizes{1, 1, false});
+      that(model.router->reads().empty() == (m.family == Family::stream), "%s: reads", m.name);
+    }
+    Config wav, named;
+    wav.router = named.router = "wav";
+    named.details = "phase,split";
+    that(MixPlan(wav).details == MixPlan(named).details && MixPlan(wav).bases == 3, "wav has phase and split");
+    const auto refused = [](const char *router, const char *details, const char *word) {
+      Config c;
+      c.router = router;
+      c.details = details;
+      c.V = 7;
+      try {
+        GPT<float> model(c, Sizes{1, 1, false});
+        that(false, "%s with %s runs", router, details);
+      } catch (const Error &e) {
+        that(strstr(e.what(), word), "%s with %s: %s", router, details, e.what());
+      }
+    };
+    refused("wave", "auto", "is none of");
+    refused("", "auto", "is none of");
+    refused("wav", "phase,splat", "is none of");
+    refused("attnres", "phase", "takes no details");
+  });
+}
 inline void goldens_and_parameters() {
+  method_table();
   source_lists();
   for (const char *name : GOLDENS) {
     golden_lists(name);

@@ -275,6 +275,8 @@ inline void coefficients() {
       for (int k = 0; k < i; k++) that(seen[i] != seen[k], "blocks %d and %d", i, k);
     for (int i = 0; i < 4; i++) that(seen[i] == seen[8 + i], "block %d again", i);
   });
+}
+inline void raw_sums() {
   check::test("4: raw sums: after one update all equal, split the sum in the first half, m = 2 phase = split", [] {
     for (int64_t m : BLOCKS) {
       const Config c = with_details(12, m, "phase,split");
@@ -395,6 +397,7 @@ inline void truths() {
   no_details();
   beta();
   coefficients();
+  raw_sums();
   two_phases();
   scaling();
 }

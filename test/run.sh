@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh OUT essential|all|rest: every test program OUT/test_*, then whole runs (runs.sh) and the CUDA kernels under the
 # emulator (gpu.sh); with all, also the larger sizes of test_bits, other compilers and instruction sets (in runs.sh) and
-# deliberate slips (mutations.sh, router_faults.sh). rest is what essential leaves out of all.
+# planted faults (faults.sh). rest is what essential leaves out of all.
 # Prints what failed and one line for each; everything is in OUT/log. The last line is `N passed, N failed` or
 # `N passed, N failed, N skipped`.
 # Exit code 1 if anything failed or crashed, 2 for wrong arguments.
@@ -53,12 +53,15 @@ for program in "$out"/test_*; do
     *) [ "$mode" = rest ] || one "${program##*/}" "$program" ;;
   esac
 done
+if [ "$mode" != rest ]; then
+  if command -v python3 >/dev/null; then one style python3 "$here/style.py"
+  else echo "  skip style: python3" && skipped=$((skipped + 1)); fi
+fi
 one runs sh "$here/runs.sh" "$out" "$mode"
 one gpu sh "$here/gpu.sh" "$out" "$mode"
 if [ "$mode" != essential ]; then
-  one mutations sh "$here/mutations.sh"
-  # a third of the faults; the commit chooses which
-  one router_faults sh "$here/router_faults.sh" $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
+  # of the faults in the routers a third; the commit chooses which
+  one faults sh "$here/faults.sh" $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
 fi
 
 [ "$skipped" -eq 0 ] && echo "$passed passed, $failed failed" || echo "$passed passed, $failed failed, $skipped skipped"

@@ -4,6 +4,7 @@
 #   skip NAME WHAT            counted and named; WHAT is missing
 #   run BUILD ARGS...         the program must succeed; stdout and stderr stay as files
 #   train BUILD DIR ARGS...   run with the small model into DIR
+#   pins BUILD [NAME...]      it must have the pinned bits of golden/checkpoints.txt, of these rows or of all
 #   refused CODE BUILD ARGS, refused_train CODE BUILD DIR ARGS   the program must fail with this code
 # BUILD is the name of a variable that holds the path of a program: plain, cpu.
 
@@ -55,6 +56,21 @@ train() {
   build=$1 folder=$2
   shift 2
   run $build $(others "$@") "$@" --out "$folder"
+}
+pins() {
+  build=$1
+  shift
+  UNDER=$under sh "$here/pins.sh" "$(place $build)" "$@" >pins.log 2>&1 && return
+  grep -v "^  ok" pins.log
+  return 1
+}
+# Of golden/checkpoints.txt: the name of the first row of every method and of the last row, which has every detail
+pinned_methods() {
+  awk '!/^#/ { name = $3 } !/^#/ && !seen[$5]++ { print name } END { print name }' "$here/golden/checkpoints.txt" | uniq
+}
+pinned_options() {  # NAME: the options of that row, without the number of layers
+  awk -v name="$1" '$3 == name { for (i = 4; i <= NF; i++) if ($i == "--layers") i++; else printf "%s ", $i }' \
+    "$here/golden/checkpoints.txt"
 }
 refused() {
   want=$1 build=$2

@@ -1,19 +1,30 @@
 # runs_essential.sh: read by runs.sh. Small models, a few seconds each, on the plain and the cpu build.
+# ---- the test programs, case by case
+
+check "test programs name their cases without running them; run those with a word; refuse a word that none has" '
+  for program in "$out"/test_*; do
+    [ -x "$program" ] || continue
+    (cd "$root" && timeout 10 "$program" --list) >names && [ -s names ] && ! grep -e "^  ok" -e " passed, " names ||
+      { echo "$program --list"; exit 1; }
+  done
+  cases=$("$out/test_exact" --list Counter | wc -l) && [ $cases -gt 1 ] &&
+    "$out/test_exact" Counter | grep -qx "$cases passed, 0 failed" || exit 1
+  "$out/test_exact" Cuonter >said 2>stderr
+  [ $? -eq 2 ] && [ ! -s said ] && says stderr "contains .Cuonter.; --list"'
+
 # ---- the same file from every way of computing it
 
-for method in prenorm rezero layerscale; do
-  check "plain and cpu, $method: the same file after 20 steps" '
-    train plain "p" --router $method && train cpu "c" --router $method && same p c 20 && identical p c'
-done
-# two groups of reads, blocks that close, a short last block
-for method in attnres delta "block --block 6" "delta-block --block 3" "wav --block 4" "haares --block 2" \
-  "block --block 4 --details phase,split,random,duplicate,learned --final-read all --rho 1.1 --router-lr 3" \
-  "wav --block 10 --fixed-beta --beta -1 --key-eps 1e-5"; do
-  check "$method: the same file from plain and cpu, in passes, by threads, resumed; the same text" '
-    deep="--layers 6 --steps 5 --router $method"
-    train plain p $deep && train cpu c $deep && same p c 5 && train cpu t3 $deep --threads 3 --micro-batch 2 &&
-      same p t3 5 && train cpu r $deep --stop-after 2 && run cpu --out r --resume && same p r 5 || exit 1
-    run plain sample p --prompt "The cat" --tokens 50 && cp stdout first &&
+for build in plain cpu; do check "$build: the pinned bits of every method and detail" "pins $build"; done
+check "every method has its pinned row" '
+  run cpu methods --names && sort stdout >want && awk "!/^#/ { print \$5 }" "$here/golden/checkpoints.txt" | sort -u >have &&
+    diff want have'
+# two groups of reads, a short last block
+for name in $(pinned_methods) wav-two-groups; do
+  check "$name: the same file by threads, in passes, resumed; the same text from plain and cpu" '
+    deep="--layers 6 --steps 5 $(pinned_options $name)"
+    train cpu c $deep && train cpu t3 $deep --threads 3 --micro-batch 2 && same c t3 5 &&
+      train cpu r $deep --stop-after 2 && run cpu --out r --resume && same c r 5 || exit 1
+    run plain sample c --prompt "The cat" --tokens 50 && cp stdout first &&
       run cpu sample c --prompt "The cat" --tokens 50 && cmp stdout first'
 done
 check "plain and cpu, odd shapes: the same file" '
@@ -108,6 +119,8 @@ check "help names every option of its command" '
   has eval "data val split part skip-unknown batch threads"
   has sample "prompt tokens temperature top-k top-p samples sample-seed"
   [ "$(grep -c "^| .--" markdown)" -ge 48 ]'
+check "docs/options.md and the methods in README.md are what the program says" '
+  sh "$root/dev/generated.sh" "$cpu" --check'
 check "a new run into a folder with checkpoints is refused, exit 1, the folder left alone" '
   train cpu a --steps 2 && cp -r a before && refused_train 1 cpu a --steps 5 && one_line && says stderr "--resume" &&
     diff -r a before'

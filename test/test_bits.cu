@@ -419,6 +419,7 @@ static void test_adamw(Mode mode) {
 
 int main(int argc, char **argv) {
   const Mode mode = mode_of(argc, argv);
+  check::arguments(argc, argv);
   set_float_mode();
   test_build(mode);
   test_sums(mode);

@@ -398,7 +398,8 @@ static void pinned() {
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   exponentials();
   logarithms();
   circles();

@@ -218,7 +218,8 @@ static void rope(const Golden &golden) {
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   try {
     const Golden golden("layers");
     embedding(golden);

@@ -33,7 +33,7 @@ static const Refusal refusals[] = {
     {"-lr 1", "unknown option -lr; did you mean --lr?"},
     {"--weight_decay 1", "did you mean --weight-decay?"},
     {"trian", "unknown command 'trian'; did you mean train?"},
-    {"frobnicate", "the commands are train, eval, sample, routes, show, compare"},
+    {"frobnicate", "the commands are train, eval, sample, routes, show, methods, compare"},
     {"--lr", "--lr needs a value"},
     {"--lr --steps 5", "--lr needs a value"},
     {"--lr fast", "--lr must be a number, got 'fast'"},
@@ -268,7 +268,8 @@ static void test_json() {
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   test_errors();
   test_accepted();
   test_table();

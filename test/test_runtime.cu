@@ -241,7 +241,8 @@ static void test_signals() {
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   test_schedule();
   test_sampler();
   test_log();

@@ -313,7 +313,8 @@ static void test_compare() {
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  check::arguments(argc, argv);
   test_json();
   test_round_trip();
   test_malformed();

@@ -1,8 +1,8 @@
 // races.cu: the checker's verdict on random kernels against a model. `races N` makes N kernels whose threads read and
 // write random words between random synchronisations, of blocks, of warps and of parts of warps, and decides with a
 // vector clock for every thread and a list of all accesses whether there is a race. `checked` must report one exactly
-// where there is one, in whatever order the threads run. Every kernel runs in a process of its own, which a report ends.
-// The last line is `N passed, N failed`.
+// where there is one, in whatever order the threads run. Every kernel runs in a process of its own, which a report
+// ends. The last line is `N passed, N failed`.
 #include "layers/gpu/launch.cuh"
 #include <sys/wait.h>
 #include <unistd.h>

@@ -16,10 +16,9 @@ inline double chunk_of_squares(const float *g, int64_t n) {
   return exact::butterfly(lane);
 }
 inline double sum_of_squares(const float *g, int64_t n) {
-  constexpr int64_t chunk = 65536;
-  std::vector<double> sums(cdiv(n, chunk));
-  parallel_rows(n, chunk,
-                [&](int64_t from, int64_t to) { sums[from / chunk] = chunk_of_squares(g + from, to - from); });
+  std::vector<double> sums(cdiv(n, NORM_CHUNK));
+  parallel_rows(n, NORM_CHUNK,
+                [&](int64_t from, int64_t to) { sums[from / NORM_CHUNK] = chunk_of_squares(g + from, to - from); });
   double sum = 0;
   for (double s : sums) sum = sum + s;
   return sum;

@@ -33,12 +33,13 @@ template <int M, int V> INLINE void dots(Acc<M, V> &t, int64_t HS, const float *
   each(t, [](int, int, vec &x) { x = splat(0.f); });
   for (int64_t d = 0; d < HS; d++) step(t, a + d, lda, b + d * TW);
 }
-// f(M, V) with compile-time M = rows and V = vectors
+// f(M, V) with compile-time M = rows and V = vectors. The last rows of a sequence, fewer than MR, take V = TV: what they
+// compute too much is masked or never read, and a third of the tiles need not be compiled.
 template <int M = MR, int V = TV, class F> INLINE void pick(int rows, int vectors, F &&f) {
-  if constexpr (M > 1)
+  if constexpr (M == MR && V > 1)
+    if (rows == MR && vectors < V) return pick<M, V - 1>(rows, vectors, f);
+  if constexpr (M > 1 && V == TV)
     if (rows < M) return pick<M - 1, V>(rows, vectors, f);
-  if constexpr (V > 1)
-    if (vectors < V) return pick<M, V - 1>(rows, vectors, f);
   f(std::integral_constant<int, M>(), std::integral_constant<int, V>());
 }
 INLINE ivec lane_numbers() {
@@ -81,8 +82,8 @@ template <int M, int V> NOINLINE void gradient_tile(int64_t HS, const float *dou
     store(g + r * lds + v * VL, (load(p + r * lds + v * VL) * (x - splat(rows[r]))) * splat(scale));
   });
 }
-// C(M, columns) = (fresh ? 0 : C) + A B, b[k][TW]. A is a[row][k], on the diagonal row r takes k < n + r; or, if TA,
-// a[k][row], on the diagonal r <= k < n.
+// C(M, V*VL columns) = (fresh ? 0 : C) + A B, b[k][TW]. A is a[row][k], on the diagonal row r takes k < n + r; or, if
+// TA, a[k][row], on the diagonal r <= k < n.
 struct Product {
   int64_t n;
   bool diagonal, fresh;
@@ -91,7 +92,6 @@ struct Product {
   const float *b;
   float *c;
   int64_t ldc;
-  int columns;
 };
 // The chains of a tile, from t as it comes in
 template <bool TA, int M, int V> INLINE void product_chains(Acc<M, V> &t, const Product &p) {
@@ -107,8 +107,8 @@ template <bool TA, int M, int V> INLINE void product_chains(Acc<M, V> &t, const 
   for (; k < n; k++, a += TA ? lda : 1, b += TW) step(t, a, TA ? 1 : lda, b);
   if (!TA && p.diagonal) UNROLL for (int s = 1; s < M; s++) step(t, a + s - 1, lda, b + (s - 1) * TW, s);
 }
-template <int M, bool TA> NOINLINE void product_tile(const Product &p) {  // TW columns
-  Acc<M, TV> t;
+template <int M, int V, bool TA> NOINLINE void product_tile(const Product &p) {
+  Acc<M, V> t;
   if (p.fresh)
     each(t, [](int, int, vec &x) { x = splat(0.f); });
   else
@@ -118,30 +118,29 @@ template <int M, bool TA> NOINLINE void product_tile(const Product &p) {  // TW 
   const int64_t ldc = p.ldc;
   each(t, [&](int r, int v, vec &x) { store(c + r * ldc + v * VL, x); });
 }
-template <int M, int V, bool TA> NOINLINE void product_part(const Product &p) {  // fewer: on a whole copy
-  constexpr int W = V * VL;
-  alignas(64) float edge[M * W] = {};
-  if (!p.fresh)
-    for (int r = 0; r < M; r++) std::copy_n(p.c + r * p.ldc, p.columns, edge + r * W);
-  Acc<M, V> t;
-  each(t, [&](int r, int v, vec &x) { x = load(edge + r * W + v * VL); });
-  product_chains<TA>(t, p);
-  each(t, [&](int r, int v, vec &x) { store(edge + r * W + v * VL, x); });
-  for (int r = 0; r < M; r++) std::copy_n(edge + r * W, p.columns, p.c + r * p.ldc);
+typedef void (*ProductTile)(const Product &);
+template <bool TA, int... I> INLINE ProductTile product_of(int rows, int columns, std::integer_sequence<int, I...>) {
+  static constexpr ProductTile table[] = {product_tile<I + 1, TV, TA>...};
+  return rows == MR && columns <= VL ? product_tile<MR, 1, TA> : table[rows - 1];
 }
-template <bool TA, int... I> INLINE void product_rows(int rows, const Product &p, std::integer_sequence<int, I...>) {
-  typedef void (*Function)(const Product &);
-  static constexpr Function table[] = {product_tile<I + 1, TA>...};
-  table[rows - 1](p);
+// Columns that are no whole vectors: on a whole copy
+NOINLINE inline void product_part(ProductTile tile, int rows, int columns, const Product &p) {
+  alignas(64) float edge[MR * TW] = {};
+  Product whole = p;
+  whole.c = edge;
+  whole.ldc = TW;
+  if (!p.fresh)
+    for (int r = 0; r < rows; r++) std::copy_n(p.c + r * p.ldc, columns, edge + r * TW);
+  tile(whole);
+  for (int r = 0; r < rows; r++) std::copy_n(edge + r * TW, columns, p.c + r * p.ldc);
 }
 // A product over all HS columns; b: panels of TW columns, `panel` floats apart
 template <bool TA> INLINE void products(int rows, Product p, int64_t panel, int64_t HS) {
+  constexpr auto heights = std::make_integer_sequence<int, MR>();
   int64_t d = 0;
-  for (; d + TW <= HS; d += TW, p.b += panel, p.c += TW)
-    product_rows<TA>(rows, p, std::make_integer_sequence<int, MR>());
-  if (d == HS) return;
-  p.columns = (int)(HS - d);
-  pick(rows, (p.columns + VL - 1) / VL, [&](auto M, auto V) { product_part<M, V, TA>(p); });
+  for (; d + TW <= HS; d += TW, p.b += panel, p.c += TW) product_of<TA>(rows, TW, heights)(p);
+  const int left = (int)(HS - d);
+  if (left) product_part(product_of<TA>(rows, left, heights), rows, left, p);
 }
 
 // x[n][HS] into panels of TW columns, [n][TW], zero padded
@@ -190,8 +189,8 @@ NOINLINE inline float exponentials(float *row, int64_t i, float m) {
     }
   return lanes.sum();
 }
-INLINE float largest_lane(
-    const float *top) {  // in halves: which of two equal zeros wins is settled by the + 0 behind it
+// In halves: which of two equal zeros wins is settled by the + 0 behind it
+INLINE float largest_lane(const float *top) {
   float x[VL];
   for (int i = 0; i < VL; i++) x[i] = top[i];
   UNROLL for (int step = VL / 2; step > 0; step /= 2) UNROLL for (int i = 0; i < VL; i++) if (i < step) x[i] =
@@ -199,130 +198,183 @@ INLINE float largest_lane(
   return x[0];
 }
 
-// The next head's q, k, v lie `next` floats behind (0: none)
-inline void head_forward(float *out, float *m, float *n, const float *q, const float *k, const float *v,
-                         const HeadShape &h, int64_t next) {
+// One head: its rows, and how far behind them the next head's lie (0: none), in q, k, v and in out, dout
+struct HeadRows {
+  const float *q, *k, *v;
+  int64_t next, next_out;
+};
+
+// ---- forward
+struct Scores {
+  float *s, *top;  // of row i at s + i*lds, top + i*VL
+  int64_t lds;
+};
+// Of queries q0..q1-1, a panel of keys at a time
+INLINE void head_scores(const Scores &x, const float *out, const HeadRows &r, const float *kt, const HeadShape &h,
+                        int64_t q0, int64_t q1) {
+  for (int i = 0; i < QUERIES * VL; i++) x.top[i] = -__builtin_inff();
+  for (int64_t j0 = 0; j0 < q1; j0 += TW)
+    for (int64_t i0 = q0; i0 < q1; i0 += MR) {
+      const int rows = (int)std::min<int64_t>(MR, q1 - i0);
+      if (j0 >= i0 + rows) continue;
+      if (j0 == 0) {
+        fetch<true>(out + i0 * h.ldo, h.ldo, rows, h.HS);
+        if (r.next)
+          for (const float *p : {r.q, r.k, r.v}) fetch(p + r.next + i0 * h.ld, h.ld, rows, h.HS);
+      }
+      pick(rows, (int)cdiv(std::min<int64_t>(TW, i0 + rows - j0), VL), [&](auto M, auto V) {
+        score_tile<M, V>(h.HS, r.q + i0 * h.ld, h.ld, kt + j0 * h.HS, h.scale, i0 - j0, x.s + (i0 - q0) * x.lds + j0,
+                         x.lds, x.top + (i0 - q0) * VL);
+      });
+    }
+}
+// Of a few rows, which stay in L1; three loops, so that rows overlap
+INLINE void head_softmax(float *m, float *n, const Scores &x, int64_t q0, int64_t i0, int64_t i1) {
+  for (int64_t i = i0; i < i1; i++) m[i] = largest_lane(x.top + (i - q0) * VL) + 0.f;
+  for (int64_t i = i0; i < i1; i++) n[i] = 1.f / exponentials(x.s + (i - q0) * x.lds, i, m[i]);
+  for (int64_t i = i0; i < i1; i++)
+    for (int64_t j = 0; j <= i; j += VL) {
+      float *e = x.s + (i - q0) * x.lds + j;
+      store(e, load(e) * splat(n[i]));
+    }
+}
+inline void head_forward(float *out, float *m, float *n, const HeadRows &r, const HeadShape &h) {
   const int64_t T = h.T, HS = h.HS, keys = cdiv(T, TW) * TW, wide = cdiv(HS, TW) * TW;
   const int64_t lds = keys + 16;  // rows of one tile in different sets of L1
   float *kt = scratch<3>(keys * HS + T * wide + QUERIES * (lds + VL)), *vp = kt + keys * HS, *s = vp + T * wide;
-  float *top = s + QUERIES * lds;
-  pack_rows_transposed(kt, k, h.ld, T, HS);
-  pack_columns(vp, T * TW, v, h.ld, T, HS);
+  const Scores x{s, s + QUERIES * lds, lds};
+  pack_rows_transposed(kt, r.k, h.ld, T, HS);
+  pack_columns(vp, T * TW, r.v, h.ld, T, HS);
   for (int64_t q0 = 0; q0 < T; q0 += QUERIES) {
     const int64_t q1 = std::min(T, q0 + QUERIES);
-    for (int x = 0; x < QUERIES * VL; x++) top[x] = -__builtin_inff();
-    for (int64_t j0 = 0; j0 < q1; j0 += TW)  // a panel of keys at a time
-      for (int64_t i0 = q0; i0 < q1; i0 += MR) {
-        const int rows = (int)std::min<int64_t>(MR, q1 - i0);
-        if (j0 >= i0 + rows) continue;
-        if (j0 == 0) {
-          fetch<true>(out + i0 * h.ldo, h.ldo, rows, HS);
-          if (next)
-            for (const float *x : {q, k, v}) fetch(x + next + i0 * h.ld, h.ld, rows, HS);
-        }
-        pick(rows, (int)cdiv(std::min<int64_t>(TW, i0 + rows - j0), VL), [&](auto M, auto V) {
-          score_tile<M, V>(HS, q + i0 * h.ld, h.ld, kt + j0 * HS, h.scale, i0 - j0, s + (i0 - q0) * lds + j0, lds,
-                           top + (i0 - q0) * VL);
-        });
-      }
-    for (int64_t i0 = q0; i0 < q1;
-         i0 += MR) {  // softmax of a few rows, which stay in L1; three loops, so that rows overlap
-      const int64_t i1 = std::min<int64_t>(i0 + MR, q1);
-      for (int64_t i = i0; i < i1; i++) m[i] = largest_lane(top + (i - q0) * VL) + 0.f;
-      for (int64_t i = i0; i < i1; i++) n[i] = 1.f / exponentials(s + (i - q0) * lds, i, m[i]);
-      for (int64_t i = i0; i < i1; i++)
-        for (int64_t j = 0; j <= i; j += VL) {
-          float *e = s + (i - q0) * lds + j;
-          store(e, load(e) * splat(n[i]));
-        }
-    }
+    head_scores(x, out, r, kt, h, q0, q1);
+    for (int64_t i0 = q0; i0 < q1; i0 += MR) head_softmax(m, n, x, q0, i0, std::min<int64_t>(i0 + MR, q1));
     for (int64_t c0 = 0; c0 < q1; c0 += CHUNK)  // out = P V, a chunk of keys at a time
       for (int64_t i0 = q0; i0 < q1; i0 += MR)
         if (c0 <= i0)
           products<false>((int)std::min<int64_t>(MR, q1 - i0),
                           {std::min<int64_t>(i0 + 1 - c0, CHUNK), i0 < c0 + CHUNK, c0 == 0, s + (i0 - q0) * lds + c0,
-                           lds, vp + c0 * TW, out + i0 * h.ldo, h.ldo, 0},
+                           lds, vp + c0 * TW, out + i0 * h.ldo, h.ldo},
                           T * TW, HS);
   }
 }
 
+// ---- backward
 struct HeadGradients {
   float *dq, *dk, *dv;
 };
-// The next head's q, k, v lie `next` floats behind, its dout and out `next_out` (0: none)
-inline void head_backward(const HeadGradients &to, const float *dout, const float *out, const float *m, const float *n,
-                          const float *q, const float *k, const float *v, const HeadShape &h, int64_t next,
-                          int64_t next_out) {
-  constexpr int lds = BLOCK + 16;
-  const int64_t T = h.T, HS = h.HS, ld = h.ld, wide = cdiv(HS, TW) * TW, size = BLOCK * wide, panel = T * TW;
-  float *kt = scratch<3>(size * 2 + T * wide * 3 + 2 * BLOCK * lds + T), *vt = kt + size, *kp = vt + size;
-  float *qp = kp + T * wide, *op = qp + T * wide, *p = op + T * wide, *g = p + BLOCK * lds, *r = g + BLOCK * lds;
-  for (int64_t i = 0; i < T; i++) r[i] = lane_dot(dout + i * h.ldo, out + i * h.ldo, HS);
-  pack_columns(kp, panel, k, ld, T, HS);
-  pack_columns(qp, panel, q, ld, T, HS);
-  pack_columns(op, panel, dout, h.ldo, T, HS);
+struct HeadOutputs {
+  const float *dout, *out, *m, *n;
+};
+constexpr int BLOCK_LD = BLOCK + 16;
+// Scratch: keys and values of a block, transposed; k, q, dout of the head in panels; P and G of a block; r
+struct Packed {
+  float *kt, *vt, *kp, *qp, *op, *p, *g, *r;
+  int64_t panel;
+};
+struct Square {  // queries q0..q1-1 x keys k0..k1-1
+  int64_t q0, q1, k0, k1;
+  bool diagonal() const { return q0 == k0; }
+};
+INLINE void block_weights(const Packed &x, const HeadRows &r, const HeadOutputs &o, const HeadShape &h,
+                          const Square &b) {  // P and G
+  for (int64_t j0 = b.k0; j0 < b.k1; j0 += TW)
+    for (int64_t i0 = b.q0; i0 < b.q1; i0 += MR) {
+      const int rows = (int)std::min<int64_t>(MR, b.q1 - i0);
+      const int64_t columns = std::min(b.k1, i0 + rows) - j0;
+      if (columns <= 0) continue;
+      const int64_t at = (i0 - b.q0) * BLOCK_LD + j0 - b.k0, from = (j0 - b.k0) * h.HS;
+      pick(rows, (int)cdiv(std::min<int64_t>(TW, columns), VL), [&](auto M, auto V) {
+        probability_tile<M, V>(h.HS, r.q + i0 * h.ld, h.ld, x.kt + from, h.scale, o.m + i0, o.n + i0, x.p + at,
+                               BLOCK_LD);
+        gradient_tile<M, V>(h.HS, o.dout + i0 * h.ldo, h.ldo, x.vt + from, h.scale, x.r + i0, x.p + at, x.g + at,
+                            BLOCK_LD);
+      });
+    }
+}
+INLINE void block_dq(float *dq, const Packed &x, const HeadRows &r, const HeadOutputs &o, const HeadShape &h,
+                     const Square &b) {  // dq += G K
+  for (int64_t i0 = b.q0; i0 < b.q1; i0 += MR) {
+    const int rows = (int)std::min<int64_t>(MR, b.q1 - i0);
+    if (b.diagonal() && r.next) {
+      for (const float *p : {r.q, r.k, r.v}) fetch(p + r.next + i0 * h.ld, h.ld, rows, h.HS);
+      for (const float *p : {o.dout, o.out}) fetch(p + r.next_out + i0 * h.ldo, h.ldo, rows, h.HS);
+    }
+    products<false>(rows,
+                    {b.diagonal() ? i0 + 1 - b.k0 : b.k1 - b.k0, b.diagonal(), b.k0 == 0, x.g + (i0 - b.q0) * BLOCK_LD,
+                     BLOCK_LD, x.kp + b.k0 * TW, dq + i0 * h.ld, h.ld},
+                    x.panel, h.HS);
+  }
+}
+INLINE void block_dk_dv(const HeadGradients &to, const Packed &x, const HeadShape &h,
+                        const Square &b) {  // dk += G^T Q, dv += P^T dout
+  const bool diagonal = b.diagonal();
+  for (int64_t j0 = b.k0; j0 < b.k1; j0 += MR) {
+    const int rows = (int)std::min<int64_t>(MR, b.k1 - j0);
+    const int64_t from = diagonal ? j0 - b.q0 : 0, steps = b.q1 - b.q0 - from;
+    const int64_t at = from * BLOCK_LD + j0 - b.k0, row = (b.q0 + from) * TW;
+    products<true>(rows, {steps, diagonal, diagonal, x.g + at, BLOCK_LD, x.qp + row, to.dk + j0 * h.ld, h.ld}, x.panel,
+                   h.HS);
+    products<true>(rows, {steps, diagonal, diagonal, x.p + at, BLOCK_LD, x.op + row, to.dv + j0 * h.ld, h.ld}, x.panel,
+                   h.HS);
+  }
+}
+inline void head_backward(const HeadGradients &to, const HeadRows &r, const HeadOutputs &o, const HeadShape &h) {
+  const int64_t T = h.T, HS = h.HS, wide = cdiv(HS, TW) * TW, size = BLOCK * wide;
+  Packed x;
+  x.panel = T * TW;
+  x.kt = scratch<3>(size * 2 + T * wide * 3 + 2 * BLOCK * BLOCK_LD + T);
+  x.vt = x.kt + size;
+  x.kp = x.vt + size;
+  x.qp = x.kp + T * wide;
+  x.op = x.qp + T * wide;
+  x.p = x.op + T * wide;
+  x.g = x.p + BLOCK * BLOCK_LD;
+  x.r = x.g + BLOCK * BLOCK_LD;
+  for (int64_t i = 0; i < T; i++) x.r[i] = lane_dot(o.dout + i * h.ldo, o.out + i * h.ldo, HS);
+  pack_columns(x.kp, x.panel, r.k, h.ld, T, HS);
+  pack_columns(x.qp, x.panel, r.q, h.ld, T, HS);
+  pack_columns(x.op, x.panel, o.dout, h.ldo, T, HS);
   for (int64_t k0 = 0; k0 < T; k0 += BLOCK) {
     const int64_t k1 = std::min<int64_t>(T, k0 + BLOCK);
-    pack_rows_transposed(kt, k + k0 * ld, ld, k1 - k0, HS);
-    pack_rows_transposed(vt, v + k0 * ld, ld, k1 - k0, HS);
+    pack_rows_transposed(x.kt, r.k + k0 * h.ld, h.ld, k1 - k0, HS);
+    pack_rows_transposed(x.vt, r.v + k0 * h.ld, h.ld, k1 - k0, HS);
     for (int64_t q0 = k0; q0 < T; q0 += BLOCK) {
-      const int64_t q1 = std::min<int64_t>(T, q0 + BLOCK);
-      const bool diagonal = q0 == k0;
-      for (int64_t j0 = k0; j0 < k1; j0 += TW)  // P and G of the block
-        for (int64_t i0 = q0; i0 < q1; i0 += MR) {
-          const int rows = (int)std::min<int64_t>(MR, q1 - i0);
-          const int64_t columns = std::min(k1, i0 + rows) - j0, at = (i0 - q0) * lds + j0 - k0, b = (j0 - k0) * HS;
-          if (columns > 0)
-            pick(rows, (int)cdiv(std::min<int64_t>(TW, columns), VL), [&](auto M, auto V) {
-              probability_tile<M, V>(HS, q + i0 * ld, ld, kt + b, h.scale, m + i0, n + i0, p + at, lds);
-              gradient_tile<M, V>(HS, dout + i0 * h.ldo, h.ldo, vt + b, h.scale, r + i0, p + at, g + at, lds);
-            });
-        }
-      for (int64_t i0 = q0; i0 < q1; i0 += MR) {  // dq += G K
-        const int rows = (int)std::min<int64_t>(MR, q1 - i0);
-        if (diagonal && next) {
-          for (const float *x : {q, k, v}) fetch(x + next + i0 * ld, ld, rows, HS);
-          for (const float *x : {dout, out}) fetch(x + next_out + i0 * h.ldo, h.ldo, rows, HS);
-        }
-        products<false>(rows,
-                        {diagonal ? i0 + 1 - k0 : k1 - k0, diagonal, k0 == 0, g + (i0 - q0) * lds, lds, kp + k0 * TW,
-                         to.dq + i0 * ld, ld, 0},
-                        panel, HS);
-      }
-      for (int64_t j0 = k0; j0 < k1; j0 += MR) {  // dk += G^T Q, dv += P^T dout
-        const int rows = (int)std::min<int64_t>(MR, k1 - j0);
-        const int64_t from = diagonal ? j0 - q0 : 0, steps = q1 - q0 - from, at = from * lds + j0 - k0,
-                      b = (q0 + from) * TW;
-        products<true>(rows, {steps, diagonal, diagonal, g + at, lds, qp + b, to.dk + j0 * ld, ld, 0}, panel, HS);
-        products<true>(rows, {steps, diagonal, diagonal, p + at, lds, op + b, to.dv + j0 * ld, ld, 0}, panel, HS);
-      }
+      const Square b{q0, std::min<int64_t>(T, q0 + BLOCK), k0, k1};
+      block_weights(x, r, o, h, b);
+      block_dq(to.dq, x, r, o, h, b);
+      block_dk_dv(to, x, h, b);
     }
   }
 }
 
+// ---- all heads of all sequences
+template <class F> INLINE void each_head(int64_t B, int64_t NH, const HeadShape &h, const float *qkv, F f) {
+  const int64_t C = NH * h.HS;
+  parallel(B * NH, [&](int64_t i) {
+    auto start = [&](int64_t x, int64_t ld) { return x / NH * h.T * ld + x % NH * h.HS; };
+    const int64_t at = start(i, h.ld), ato = start(i, h.ldo);
+    const bool more = i + 1 < B * NH;
+    const float *q = qkv + at;
+    const HeadRows rows{q, q + C, q + 2 * C, more ? start(i + 1, h.ld) - at : 0, more ? start(i + 1, h.ldo) - ato : 0};
+    f(rows, i * h.T, at, ato);
+  });
+}
 inline void attention_forward(float *out, float *m, float *n, const float *qkv, int64_t B, int64_t T, int64_t NH,
                               int64_t HS) {
   const int64_t C = NH * HS;
   const HeadShape h{T, HS, 3 * C, C, 1 / exact::sqrt((float)HS)};
-  parallel(B * NH, [&](int64_t i) {
-    auto start = [&](int64_t x) { return x / NH * T * 3 * C + x % NH * HS; };
-    const float *q = qkv + start(i);
-    head_forward(out + i / NH * T * C + i % NH * HS, m + i * T, n + i * T, q, q + C, q + 2 * C, h,
-                 i + 1 < B * NH ? start(i + 1) - start(i) : 0);
+  each_head(B, NH, h, qkv, [&](const HeadRows &rows, int64_t row, int64_t, int64_t ato) {
+    head_forward(out + ato, m + row, n + row, rows, h);
   });
 }
 inline void attention_backward(float *dqkv, const float *dout, const float *out, const float *m, const float *n,
                                const float *qkv, int64_t B, int64_t T, int64_t NH, int64_t HS) {
   const int64_t C = NH * HS;
   const HeadShape h{T, HS, 3 * C, C, 1 / exact::sqrt((float)HS)};
-  parallel(B * NH, [&](int64_t i) {
-    auto start = [&](int64_t x, int64_t ld) { return x / NH * T * ld + x % NH * HS; };
-    const int64_t at = start(i, 3 * C), ato = start(i, C);
-    const bool more = i + 1 < B * NH;
-    const float *q = qkv + at;
+  each_head(B, NH, h, qkv, [&](const HeadRows &rows, int64_t row, int64_t at, int64_t ato) {
     float *dq = dqkv + at;
-    head_backward({dq, dq + C, dq + 2 * C}, dout + ato, out + ato, m + i * T, n + i * T, q, q + C, q + 2 * C, h,
-                  more ? start(i + 1, 3 * C) - at : 0, more ? start(i + 1, C) - ato : 0);
+    head_backward({dq, dq + C, dq + 2 * C}, rows, {dout + ato, out + ato, m + row, n + row}, h);
   });
 }
 using plain::attention_decode;

@@ -3,71 +3,13 @@
 // dbias are chains over the tokens of one). Lanes that are no reads compute on zeros and are not looked at.
 #pragma once
 #include "../../attnres.cuh"
-#include "embedding.cuh"
+#include "oct.cuh"
+#include "sums.cuh"
 
 namespace cpu {
 
 using plain::query_backward;
 using plain::query_forward;
-
-typedef float oct __attribute__((vector_size(32)));
-typedef float loose_oct __attribute__((vector_size(32), aligned(4), may_alias));
-typedef unsigned uoct __attribute__((vector_size(32), may_alias));
-INLINE oct load8(const float *p) { return (oct) * (const loose_oct *)p; }
-INLINE void store8(float *p, oct x) { *(loose_oct *)p = (loose_oct)x; }
-INLINE oct all8(float x) { return oct{x, x, x, x, x, x, x, x}; }
-INLINE oct larger8(oct a, oct b) { return a > b ? a : b; }
-#if defined __AVX2__
-INLINE oct fma8(oct a, oct b, oct c) { return (oct)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
-INLINE oct sqrt8(oct a) { return (oct)_mm256_sqrt_ps((__m256)a); }
-#else
-INLINE oct fma8(oct a, oct b, oct c) {
-  for (int i = 0; i < 8; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-  return c;
-}
-INLINE oct sqrt8(oct a) {
-  for (int i = 0; i < 8; i++) a[i] = __builtin_sqrtf(a[i]);
-  return a;
-}
-#endif
-INLINE oct exp8(oct x) {  // exact::exp_neg, lane by lane
-  const oct magic = all8(12582912.f), t = fma8(x, all8(0x1.715476p+0f), magic), n = t - magic;
-  oct r = fma8(n, all8(-0x1.62e400p-1f), x);
-  r = fma8(n, all8(-0x1.7f7d1cp-20f), r);
-  oct p = all8(0x1.6a23cep-10f);
-  p = fma8(p, r, all8(0x1.123a20p-7f));
-  p = fma8(p, r, all8(0x1.5558f2p-5f));
-  p = fma8(p, r, all8(0x1.555492p-3f));
-  p = fma8(p, r, all8(0x1.fffffcp-2f));
-  p = fma8(p, r, all8(1.f));
-  p = fma8(p, r, all8(1.f));
-  return x < all8(-87.f) ? all8(0.f) : p * (oct)(((uoct)t + 127u) << 23);
-}
-
-// ---- lane sums
-#define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-INLINE oct reduce8(const oct *v) {  // lane k = butterfly 4, 2, 1 of v[k]
-  oct x[4], y[2];
-  UNROLL for (int k = 0; k < 4; k++) x[k] =
-      MIX(v[k], v[k + 4], 0, 1, 2, 3, 8, 9, 10, 11) + MIX(v[k], v[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  UNROLL for (int k = 0; k < 2; k++) y[k] =
-      MIX(x[2 * k], x[2 * k + 1], 0, 1, 8, 9, 4, 5, 12, 13) + MIX(x[2 * k], x[2 * k + 1], 2, 3, 10, 11, 6, 7, 14, 15);
-  return MIX(y[0], y[1], 0, 2, 8, 10, 4, 6, 12, 14) + MIX(y[0], y[1], 1, 3, 9, 11, 5, 7, 13, 15);
-}
-#undef MIX
-template <class Vector> INLINE oct fold(const Vector *a) {  // butterfly 8: 16 lanes to 8
-  if constexpr (sizeof(Vector) == sizeof(oct)) {
-    return (oct)(a[0] + a[1]);
-  } else {
-    alignas(64) float x[16];
-    for (int u = 0; u < LV / 2; u++) store(x + u * VL, a[u]);
-    return load8(x) + load8(x + 8);
-  }
-}
-INLINE oct fold(Lanes lanes) {  // butterfly 16, 8
-  UNROLL for (int u = 0; u < LV / 2; u++) lanes.x[u] = lanes.x[u] + lanes.x[u + LV / 2];
-  return fold(lanes.x);
-}
 
 // v[r] = the 32 lanes of a.b[r], folded to 8
 NOINLINE inline void odd_dots(oct *v, const float *a, const float *const *b, int n,

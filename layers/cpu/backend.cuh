@@ -11,6 +11,7 @@
 #include "residual.cuh"
 #include "rmsnorm.cuh"
 #include "rope.cuh"
+#include "sums.cuh"
 #include "swiglu.cuh"
 #include "wav_router.cuh"
 #include "../plain/memory.cuh"

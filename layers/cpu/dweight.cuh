@@ -81,90 +81,119 @@ template <int M, int V, bool COPY, bool PACK> NOINLINE void outer_tile(const Out
         load(t.add[s].p + i * t.add[s].ld + v * VL) + acc[i][v];
   UNROLL for (int i = 0; i < M; i++) UNROLL for (int v = 0; v < V; v++) store(t.c + i * t.ldc + v * VL, acc[i][v]);
 }
-template <int V, bool COPY, bool PACK, int... I>
-INLINE void outer_rows(int rows, const OuterTile &t, std::integer_sequence<int, I...>) {
+// Tiles of less than MR rows move nothing on the way: a third of all tiles need not be compiled
+template <int V, int... I> INLINE void outer_rows(int rows, const OuterTile &t, std::integer_sequence<int, I...>) {
   typedef void (*Function)(const OuterTile &);
-  static constexpr Function table[] = {outer_tile<I + 1, V, COPY, PACK>...};
-  table[rows - 1](t);
+  static constexpr Function table[] = {outer_tile<I + 1, V, false, false>...};
+  static constexpr Function moving[2][2] = {{outer_tile<MR, V, false, false>, outer_tile<MR, V, false, true>},
+                                            {outer_tile<MR, V, true, false>, outer_tile<MR, V, true, true>}};
+  (rows < MR ? table[rows - 1] : moving[t.strip != nullptr][t.from != nullptr])(t);
 }
 template <int V = NV> INLINE void outer_run(int rows, const OuterTile &t) {
   if constexpr (V > 1)
     if (t.columns <= (V - 1) * VL) return outer_run<V - 1>(rows, t);
-  constexpr auto heights = std::make_integer_sequence<int, MR>();
-  if (t.strip)
-    t.from ? outer_rows<V, true, true>(rows, t, heights) : outer_rows<V, true, false>(rows, t, heights);
-  else
-    t.from ? outer_rows<V, false, true>(rows, t, heights) : outer_rows<V, false, false>(rows, t, heights);
+  outer_rows<V>(rows, t, std::make_integer_sequence<int, MR>());
 }
 
-struct OuterShape {
-  int64_t B, T, C, OC, ld;
+// Rows o0..o1, columns j0..j1 of dweight: what one thread computes
+struct OuterBlock {
+  float *dweight;
+  const float *dout, *inp;
+  int64_t B, T, C, ld;  // dout (B,T,ld), inp (B,T,C)
+  int64_t o0, o1, j0, j1;
+  int64_t wide, level_floats;     // columns in whole panels; floats of a level
+  float *packed, *strip, *level;  // scratch
+  const exact::Carry &carry;
+  const float *panel(int64_t b, int64_t j) const { return inp + b * T * C + j; }
 };
+INLINE int first_rows(int64_t height) { return (int)(height > MR ? (height + 1) / 2 : height); }
 
-// Rows o0..o1, columns j0..j1 of dweight
-inline void dweight_block(float *dweight, const float *dout, const float *inp, const OuterShape &s, int64_t o0,
-                          int64_t o1, int64_t j0, int64_t j1, const exact::Carry &carry) {
-  const int64_t wide = cdiv(j1 - j0, NR) * NR, level_floats = (o1 - o0) * wide;
-  int levels = 0;
-  while ((s.B - 1) >> levels) levels++;
-  float *packed = scratch<0>(s.T * wide), *strip = scratch<1>(s.T * SH), *level = scratch<2>(levels * level_floats);
-  for (int64_t b = 0; b < s.B; b++) {
-    const bool last = b + 1 == s.B;
-    for (int64_t j = j0; j < j1; j += NR) {
-      const int width = (int)std::min<int64_t>(NR, j1 - j), w = (int)cdiv(width, VL) * VL;
-      if (width % VL) pack_rows(packed + (j - j0) * s.T, inp + b * s.T * s.C + j, s.C, s.T, width, w);
+// Panels that no tile packs on the way: of columns that are no whole vectors, or where no tile has MR rows
+INLINE void pack_panels(const OuterBlock &s, int64_t b) {
+  const bool all = first_rows(std::min<int64_t>(SH, s.o1 - s.o0)) < MR;
+  for (int64_t j = s.j0; j < s.j1; j += NR) {
+    const int width = (int)std::min<int64_t>(NR, s.j1 - j), w = (int)cdiv(width, VL) * VL;
+    if (all || width % VL) pack_rows(s.packed + (j - s.j0) * s.T, s.panel(b, j), s.C, s.T, width, w);
+  }
+}
+// The strip that comes next, a share of it with every panel
+struct Coming {
+  const float *from;
+  int64_t share;
+  bool more, two_lines;
+  INLINE Coming(const OuterBlock &s, const float *rows, int64_t o, bool last)
+      : from(o + SH < s.o1 ? rows + SH : rows + s.T * s.ld - (o - s.o0)),
+        share(cdiv(s.T * NR, s.wide)),
+        more(o + SH < s.o1 || !last),
+        two_lines((uintptr_t)from % 64 > 64 - SH * 4) {}
+  INLINE void fetch(const OuterBlock &s, int64_t panel) const {
+    if (!more) return;
+    for (int64_t t = panel * share, end = std::min(s.T, t + share); t < end; t++) {
+      __builtin_prefetch(from + t * s.ld, 0, 2);
+      if (two_lines) __builtin_prefetch(from + t * s.ld + SH - 1, 0, 2);
     }
-    for (int64_t o = o0; o < o1; o += SH) {
-      const int height = (int)std::min<int64_t>(SH, o1 - o), first = height > MR ? (height + 1) / 2 : height;
-      const float *rows_of = dout + b * s.T * s.ld + o;
-      if (height < SH)
-        for (int64_t t = 0; t < s.T; t++)
-          for (int i = 0; i < height; i++) strip[t * SH + i] = rows_of[t * s.ld + i];
-      const float *coming =
-          o + SH < o1 ? rows_of + SH : rows_of + s.T * s.ld - (o - o0);  // of the strip that comes next
-      const bool more = o + SH < o1 || !last, two_lines = (uintptr_t)coming % 64 > 64 - SH * 4;
-      const int64_t share = cdiv(s.T * NR, wide);
-      for (int64_t j = j0; j < j1; j += NR) {
-        for (int64_t t = (j - j0) / NR * share, end = std::min(s.T, t + share); more && t < end; t++) {
-          __builtin_prefetch(coming + t * s.ld, 0, 2);
-          if (two_lines) __builtin_prefetch(coming + t * s.ld + SH - 1, 0, 2);
-        }
-        for (int i = 0, rows = first; i < height; i += rows, rows = height - first) {
-          const int64_t at = (o + i - o0) * wide + j - j0;
-          Level add[80];
-          OuterTile t{s.T,     strip + i, SH,      nullptr, packed + (j - j0) * s.T,
-                      nullptr, s.C,       nullptr, 0,       (int)std::min<int64_t>(NR, j1 - j),
-                      0,       add};
-          if (j == j0 && i == 0 && height == SH) {
-            t.a = rows_of;
-            t.lda = s.ld;
-            t.strip = strip;
-          }
-          if (o == o0 && i == 0 && t.columns % VL == 0) t.from = inp + b * s.T * s.C + j;
-          for (int l = 0; b >> l; l++) {
-            if (b >> l & 1)
-              add[t.adds++] = {level + l * level_floats + at, wide};
-            else if (!last)
-              break;
-          }
-          if (last) {
-            t.c = dweight + (o + i) * s.C + j;
-            t.ldc = s.C;
-            for (int n = 0; n < carry.adds; n++) add[t.adds++] = {t.c + carry.offset[n], s.C};
-          } else {
-            t.c = level + __builtin_ctzll(~(unsigned long long)b) * level_floats + at;
-            t.ldc = wide;
-          }
-          outer_run(rows, t);
-        }
+  }
+};
+// Where the tile of rows o.. and columns j.. ends, and what is added to it: the counter over sequences, then the passes
+INLINE void outer_sums(OuterTile &t, Level *add, const OuterBlock &s, const exact::CounterStep &step, int64_t o,
+                       int64_t j) {
+  const int64_t at = (o - s.o0) * s.wide + j - s.j0;
+  for (int l = 0; l < step.adds; l++) add[t.adds++] = {s.level + step.level[l] * s.level_floats + at, s.wide};
+  if (step.to == exact::CounterStep::RESULT) {
+    t.c = s.dweight + o * s.C + j;
+    t.ldc = s.C;
+    for (int n = 0; n < s.carry.adds; n++) add[t.adds++] = {t.c + s.carry.offset[n], s.C};
+  } else {
+    t.c = s.level + step.to * s.level_floats + at;
+    t.ldc = s.wide;
+  }
+}
+// Rows o.. of sequence b: a strip
+INLINE void outer_strip(const OuterBlock &s, const exact::CounterStep &step, int64_t b, int64_t o) {
+  const int height = (int)std::min<int64_t>(SH, s.o1 - o), first = first_rows(height);
+  const float *rows_of = s.dout + b * s.T * s.ld + o;
+  if (height < SH)
+    for (int64_t t = 0; t < s.T; t++)
+      for (int i = 0; i < height; i++) s.strip[t * SH + i] = rows_of[t * s.ld + i];
+  const Coming coming(s, rows_of, o, b + 1 == s.B);
+  for (int64_t j = s.j0; j < s.j1; j += NR) {
+    coming.fetch(s, (j - s.j0) / NR);
+    for (int i = 0, rows = first; i < height; i += rows, rows = height - first) {
+      Level add[80];
+      OuterTile t{};
+      t.steps = s.T;
+      t.a = s.strip + i;
+      t.lda = SH;
+      t.b = s.packed + (j - s.j0) * s.T;
+      t.ldfrom = s.C;
+      t.columns = (int)std::min<int64_t>(NR, s.j1 - j);
+      t.add = add;
+      if (j == s.j0 && i == 0 && height == SH) {
+        t.a = rows_of;
+        t.lda = s.ld;
+        t.strip = s.strip;
       }
+      if (o == s.o0 && i == 0 && rows == MR && t.columns % VL == 0) t.from = s.panel(b, j);
+      outer_sums(t, add, s, step, o + i, j);
+      outer_run(rows, t);
     }
+  }
+}
+inline void dweight_block(OuterBlock s) {
+  s.wide = cdiv(s.j1 - s.j0, NR) * NR;
+  s.level_floats = (s.o1 - s.o0) * s.wide;
+  s.packed = scratch<0>(s.T * s.wide);
+  s.strip = scratch<1>(s.T * SH);
+  s.level = scratch<2>(exact::counter_levels(s.B) * s.level_floats);
+  for (int64_t b = 0; b < s.B; b++) {
+    pack_panels(s, b);
+    const exact::CounterStep step = exact::counter_step(b, b + 1 == s.B);
+    for (int64_t o = s.o0; o < s.o1; o += SH) outer_strip(s, step, b, o);
   }
 }
 
 inline void matmul_backward_dweight(float *dweight, const float *dout, int64_t ld, const float *inp, int64_t B,
                                     int64_t T, int64_t C, int64_t OC, const exact::Carry &carry) {
-  const OuterShape s{B, T, C, OC, ld};
   const int64_t all = threads(), widest = std::max<int64_t>(NR, PANEL_FLOATS / T / NR * NR);
   // blocks of columns of equal width; each is cut into as many strips of rows as there are threads to share, or, when C
   // is the longer side, blocks go to threads whole
@@ -175,7 +204,8 @@ inline void matmul_backward_dweight(float *dweight, const float *dout, int64_t l
     const int64_t part = columns ? 0 : i / nb, block = i % nb, strips = cdiv(OC, SH);
     const int64_t o0 = strips * part / parts * SH, o1 = std::min(OC, strips * (part + 1) / parts * SH);
     const int64_t j0 = block * w, j1 = std::min(C, j0 + w);
-    if (o0 < o1 && j0 < j1) dweight_block(dweight, dout, inp, s, o0, o1, j0, j1, carry);
+    if (o0 < o1 && j0 < j1)
+      dweight_block({dweight, dout, inp, B, T, C, ld, o0, o1, j0, j1, 0, 0, nullptr, nullptr, nullptr, carry});
   });
 }
 

@@ -1,22 +1,10 @@
 // cpu/embedding.cuh: ../embedding.cuh; backward sorts the tokens by symbol once, so that each row of dweight is
-// finished by one thread. add_sequences is the counter as a tree over neighbours, which is the same sum.
+// finished by one thread.
 #pragma once
 #include "../embedding.cuh"
-#include "simd.cuh"
+#include "sums.cuh"
 
 namespace cpu {
-
-// Destroys sums. For s = 1, 2, 4, ...: x[b] += x[b+s], b a multiple of 2s
-inline void add_sequences(float *out, float *sums, int64_t B, int64_t n, const exact::Carry &carry) {
-  for (int64_t s = 1; s < B; s *= 2)
-    for (int64_t b = 0; b + s < B; b += 2 * s)
-      over(n, [&](auto get, auto put, int64_t i) {
-        put(sums + b * n + i, get(sums + b * n + i) + get(sums + (b + s) * n + i));
-      });
-  for (int s = 0; s < carry.adds; s++)
-    over(n, [&](auto get, auto put, int64_t i) { put(sums + i, get(out + carry.offset[s] + i) + get(sums + i)); });
-  std::copy_n(sums, n, out);
-}
 
 inline void embedding_forward(float *out, const float *weight, const int32_t *tokens, int64_t N, int64_t C) {
   parallel_rows(N, TOKENS, [&](int64_t n0, int64_t n1) {

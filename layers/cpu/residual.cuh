@@ -1,7 +1,7 @@
 // cpu/residual.cuh: ../residual.cuh with vectors along a row.
 #pragma once
 #include "../residual.cuh"
-#include "embedding.cuh"
+#include "sums.cuh"
 
 namespace cpu {
 

@@ -1,8 +1,7 @@
 // cpu/rmsnorm.cuh: ../rmsnorm.cuh with vectors along a row; backward walks each sequence once, dx and dgain together.
 #pragma once
 #include "../rmsnorm.cuh"
-#include "embedding.cuh"
-#include "simd.cuh"
+#include "sums.cuh"
 
 namespace cpu {
 

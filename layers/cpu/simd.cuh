@@ -29,16 +29,21 @@ constexpr int VL = 8;
 constexpr int VL = 4;
 #endif
 
-typedef float vec __attribute__((vector_size(4 * VL)));
-typedef float loose __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+// Vectors of W floats; in memory they may lie anywhere (loose)
+template <int W> struct Floats {
+  typedef float vec __attribute__((vector_size(4 * W)));
+  typedef float loose __attribute__((vector_size(4 * W), aligned(4), may_alias));
+  typedef unsigned uvec __attribute__((vector_size(4 * W), may_alias));
+};
+typedef Floats<VL>::vec vec;
+typedef Floats<VL>::loose loose;
 typedef int ivec __attribute__((vector_size(4 * VL), may_alias));
-typedef unsigned uvec __attribute__((vector_size(4 * VL), may_alias));
 
 constexpr int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 #define INLINE inline __attribute__((always_inline))
-#define NOINLINE \
-  __attribute__((noinline))  // register tiles stay functions of their own: inlined, GCC spills in their loops
+// Register tiles stay functions of their own: inlined, GCC spills in their loops
+#define NOINLINE __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 16")
 #define ROLLED _Pragma("GCC unroll 1")
 
@@ -73,34 +78,39 @@ constexpr const char *SIMD = "generic";
 #endif
 
 template <int W> struct Ops {  // any width: the compiler splits it
+  typedef typename Floats<W>::vec vec;
   static INLINE vec splat(float x) {
     vec y;
-    for (int i = 0; i < VL; i++) y[i] = x;
+    for (int i = 0; i < W; i++) y[i] = x;
     return y;
   }
   static INLINE vec fma(vec a, vec b, vec c) {
-    for (int i = 0; i < VL; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    for (int i = 0; i < W; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return c;
   }
   static INLINE vec sqrt(vec a) {
-    for (int i = 0; i < VL; i++) a[i] = __builtin_sqrtf(a[i]);
+    for (int i = 0; i < W; i++) a[i] = __builtin_sqrtf(a[i]);
     return a;
   }
 };
 #if defined __AVX512F__
 template <> struct Ops<16> {
+  typedef Floats<16>::vec vec;
   static INLINE vec splat(float x) { return (vec)_mm512_set1_ps(x); }
   static INLINE vec fma(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
   static INLINE vec sqrt(vec a) { return (vec)_mm512_sqrt_ps((__m512)a); }
 };
-#elif defined __AVX2__ && !defined SIMD_WIDTH
+#endif
+#if defined __AVX2__
 template <> struct Ops<8> {
-  static INLINE vec splat(float x) { return _mm256_set1_ps(x); }
-  static INLINE vec fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
-  static INLINE vec sqrt(vec a) { return _mm256_sqrt_ps(a); }
+  typedef Floats<8>::vec vec;
+  static INLINE vec splat(float x) { return (vec)_mm256_set1_ps(x); }
+  static INLINE vec fma(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+  static INLINE vec sqrt(vec a) { return (vec)_mm256_sqrt_ps((__m256)a); }
 };
 #elif defined __ARM_NEON && defined __aarch64__
 template <> struct Ops<4> {
+  typedef Floats<4>::vec vec;
   static INLINE vec splat(float x) { return (vec)vdupq_n_f32(x); }
   static INLINE vec fma(vec a, vec b, vec c) { return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
   static INLINE vec sqrt(vec a) { return (vec)vsqrtq_f32((float32x4_t)a); }
@@ -119,21 +129,25 @@ INLINE vec in_register(vec x) {
 }
 INLINE vec larger(vec a, vec b) { return a > b ? a : b; }
 
-// exact::exp_neg, lane by lane
-INLINE vec exp_neg(vec x) {
-  const vec magic = splat(12582912.f);
-  const vec t = fma(x, splat(0x1.715476p+0f), magic), n = t - magic;
-  vec r = fma(n, splat(-0x1.62e400p-1f), x);
-  r = fma(n, splat(-0x1.7f7d1cp-20f), r);
-  vec p = splat(0x1.6a23cep-10f);
-  p = fma(p, r, splat(0x1.123a20p-7f));
-  p = fma(p, r, splat(0x1.5558f2p-5f));
-  p = fma(p, r, splat(0x1.555492p-3f));
-  p = fma(p, r, splat(0x1.fffffcp-2f));
-  p = fma(p, r, splat(1.f));
-  p = fma(p, r, splat(1.f));
-  return x < splat(-87.f) ? splat(0.f) : p * (vec)(((uvec)t + 127u) << 23);
+// exact::exp_neg, lane by lane, at any width
+template <int W> INLINE typename Floats<W>::vec exp_lanes(typename Floats<W>::vec x) {
+  typedef Ops<W> V;
+  typedef typename Floats<W>::vec vec;
+  typedef typename Floats<W>::uvec uvec;
+  const vec magic = V::splat(12582912.f);
+  const vec t = V::fma(x, V::splat(0x1.715476p+0f), magic), n = t - magic;
+  vec r = V::fma(n, V::splat(-0x1.62e400p-1f), x);
+  r = V::fma(n, V::splat(-0x1.7f7d1cp-20f), r);
+  vec p = V::splat(0x1.6a23cep-10f);
+  p = V::fma(p, r, V::splat(0x1.123a20p-7f));
+  p = V::fma(p, r, V::splat(0x1.5558f2p-5f));
+  p = V::fma(p, r, V::splat(0x1.555492p-3f));
+  p = V::fma(p, r, V::splat(0x1.fffffcp-2f));
+  p = V::fma(p, r, V::splat(1.f));
+  p = V::fma(p, r, V::splat(1.f));
+  return x < V::splat(-87.f) ? V::splat(0.f) : p * (vec)(((uvec)t + 127u) << 23);
 }
+INLINE vec exp_neg(vec x) { return exp_lanes<VL>(x); }
 INLINE vec sigmoid(vec x) {
   const vec one = splat(1.f), E = exp_neg(x < splat(0.f) ? x : -x), d = one + E;
   return (x >= splat(0.f) ? one : E) / d;

@@ -1,12 +1,10 @@
-// gpu/adamw.cuh: ../adamw.cuh. The norm: a warp per chunk of 65,536 elements, whose sums the host adds ascending;
+// gpu/adamw.cuh: ../adamw.cuh. The norm: a warp per chunk, whose sums the host adds ascending;
 // chunks are few, and blocks of one warp spread them over the multiprocessors. The update: a thread per element.
 #pragma once
 #include "../adamw.cuh"
 #include "launch.cuh"
 
 namespace gpu {
-
-constexpr int64_t NORM_CHUNK = 65536;
 
 __global__ void chunk_of_squares_kernel(double *sums, const float *g, int64_t n) {
   const int64_t first = (int64_t)blockIdx.x * NORM_CHUNK, end = first + NORM_CHUNK < n ? first + NORM_CHUNK : n;

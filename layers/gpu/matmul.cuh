@@ -2,7 +2,7 @@
 // registers, each one ascending chain over k; tiles of 16 k go through shared memory. A tile that ends early ends its
 // chains early: adding a zero would turn a -0 into +0. Weight gradients: per sequence into scratch, then the counter.
 #pragma once
-#include "embedding.cuh"
+#include "sums.cuh"
 
 namespace gpu {
 

@@ -1,7 +1,7 @@
 // gpu/residual.cuh: ../residual.cuh. Elements: a thread each; gradients of the scales: a warp per token and one per
 // sequence (rezero), or a thread per (sequence, channel) (layerscale), then the counter.
 #pragma once
-#include "embedding.cuh"
+#include "sums.cuh"
 
 namespace gpu {
 

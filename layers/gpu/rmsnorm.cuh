@@ -1,7 +1,7 @@
 // gpu/rmsnorm.cuh: ../rmsnorm.cuh. A warp per row; the gain's gradient is a thread per (sequence, channel) with its
 // chain over t. Backward reads dout and inp before it writes a row of dinp, which may be dout, so the gain goes first.
 #pragma once
-#include "embedding.cuh"
+#include "sums.cuh"
 
 namespace gpu {
 

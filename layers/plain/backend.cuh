@@ -10,6 +10,7 @@
 #include "../residual.cuh"
 #include "../rmsnorm.cuh"
 #include "../rope.cuh"
+#include "../sums.cuh"
 #include "../swiglu.cuh"
 #include <chrono>
 
