@@ -87,7 +87,7 @@ check "two-streams: a copy with the patch builds" '
   copy "$tree" "$root/docs/adding_a_router.patch" && cd "$work" && built "$tree" -O1 "$tree/build/test_model" plain cpu'
 check "two-streams: finite differences, passes, ranks, decoding, evaluation" '
   result "$tree" build/test_model two-streams
-  for case in finite "the gradient" passes shares decoding evaluation; do passes "two-streams: $case" || exit; done'
+  for part in finite "the gradient" passes shares decoding evaluation; do passes "two-streams: $part" || exit; done'
 check "two-streams: plain and cpu write the same file after 5 steps" '
   for build in plain cpu; do
     train $build $build --router two-streams --layers 3 --steps 5 --batch 6 --micro-batch 4 || exit
