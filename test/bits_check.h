@@ -68,10 +68,11 @@ inline float value(Random &r, Kind kind) {
   if (kind == Kind::large) return 12 * x;
   if (kind == Kind::equal) return 0.37f;
   if (kind == Kind::underflow) return (u & 1 ? -1.4e-45f : 1.4e-45f) * (float)(u >> 1 & 1);  // chains that end in -0
-  if (kind == Kind::zeros) return u % 8 < 3 ? 0.f : u % 8 < 6 ? -0.f : x;
+  if (kind == Kind::zeros && u % 8 < 6) return u % 8 < 3 ? 0.f : -0.f;
   if (kind != Kind::tiny) return x;
   if (u % 4 == 0) return (float)((int)(u >> 32) % 7) * 1.4e-45f;
-  return x * (u % 4 == 1 ? 1e-22f : u % 4 == 2 ? 1e-38f : 1e-10f);
+  const float scale[] = {0.f, 1e-22f, 1e-38f, 1e-10f};
+  return x * scale[u % 4];
 }
 inline std::vector<float> values(int64_t n, Kind kind, uint64_t seed) {
   Random r{seed * 0x9e3779b97f4a7c15ull + 1};

@@ -41,11 +41,18 @@ template <class F> void with_little_scratch(F f) {
 constexpr int FUNCTIONS = 5;
 HD inline float elementary(int f, float x, float y) {
   const float positive = x < 0 ? -x : x;
-  return f == 0   ? exact::exp_neg(-positive)
-         : f == 1 ? exact::sigmoid(x)
-         : f == 2 ? exact::log(positive)
-         : f == 3 ? exact::sqrt(positive)
-                  : x / y;
+  switch (f) {
+    case 0:
+      return exact::exp_neg(-positive);
+    case 1:
+      return exact::sigmoid(x);
+    case 2:
+      return exact::log(positive);
+    case 3:
+      return exact::sqrt(positive);
+    default:
+      return x / y;
+  }
 }
 __global__ void elementary_kernel(float *out, const float *x, const float *y, int64_t n) {
   const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -326,6 +326,8 @@ static void random_numbers() {
     const uint64_t large = 3000000001ull;
     for (uint64_t i = 0; i < 1000; i++) that(rng::permute(5, large - 1 - i, large) < large, "beyond 32 bits");
   });
+}
+static void moments() {
   check::test("uniform, below and normal: moments of 200,000 draws", [] {
     const int n = 200000;
     double u = 0, uu = 0, m[5] = {}, lag = 0, largest = 0;
@@ -407,6 +409,7 @@ int main(int argc, char **argv) {
   lane_sums<double>("lane sums in double: the order written a second time");
   counters();
   random_numbers();
+  moments();
   pinned();
   return check::report();
 }

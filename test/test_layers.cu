@@ -227,6 +227,7 @@ int main(int argc, char **argv) {
     matmul(golden);
     rope(golden);
     attention(golden);
+    attention_masks();
     swiglu(golden);
     residual(golden);
     crossentropy(golden);

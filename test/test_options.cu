@@ -132,6 +132,8 @@ static void test_accepted() {
     check::that(!none.options.resume, "none");
     check::that(parse_line("--resume --warmup 99999").errors.empty(), "contradictions wait for the checkpoint");
   });
+}
+static void test_sources() {
   check::test("built-in options, options file, command line: later wins", [] {
     const char *tmp = getenv("TMPDIR");
     std::string folder = std::string(tmp && *tmp ? tmp : "/tmp") + "/test_optionsXXXXXX";
@@ -272,6 +274,7 @@ int main(int argc, char **argv) {
   check::arguments(argc, argv);
   test_errors();
   test_accepted();
+  test_sources();
   test_table();
   test_json();
   return check::report();

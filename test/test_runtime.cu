@@ -86,16 +86,18 @@ static void test_sampler() {
     for (uint64_t i = 0; i < 2000; i++) {
       const double u = rng::uniform(42, i);
       const auto far = [&](double edge) { return std::fabs(u - edge) > 1e-6; };
-      const int all = u < 5. / 9 ? 2 : u < 7. / 9 ? 1 : u < 8. / 9 ? 0 : 3;
+      // tokens 2, 1, 0, 3 up to these edges
+      const auto token = [&](double two, double one, double zero) {
+        if (u < two) return 2;
+        if (u < one) return 1;
+        return u < zero ? 0 : 3;
+      };
+      const int all = token(5. / 9, 7. / 9, 8. / 9);
       if (far(5. / 9) && far(7. / 9) && far(8. / 9)) check::that(draw(x, 4, 1, 0, 1, 42, i) == all, "all, u %.9g", u);
       if (far(5. / 7)) check::that(draw(x, 4, 1, 2, 1, 42, i) == (u < 5. / 7 ? 2 : 1), "top-k 2, u %.9g", u);
       if (far(5. / 7)) check::that(draw(x, 4, 1, 0, .7, 42, i) == (u < 5. / 7 ? 2 : 1), "top-p 0.7, u %.9g", u);
       if (far(25. / 31) && far(29. / 31) && far(30. / 31))
-        check::that(draw(x, 4, .5, 0, 1, 42, i) == (u < 25. / 31   ? 2
-                                                    : u < 29. / 31 ? 1
-                                                    : u < 30. / 31 ? 0
-                                                                   : 3),
-                    "temperature, u %.9g", u);
+        check::that(draw(x, 4, .5, 0, 1, 42, i) == token(25. / 31, 29. / 31, 30. / 31), "temperature, u %.9g", u);
       check::that(draw(x, 4, 1, 9, 1, 42, i) == draw(x, 4, 1, 0, 1, 42, i), "top-k beyond the vocabulary");
       top2 += draw(x, 4, 1, 3, 1, 42, i) == 3;
       nucleus += draw(x, 4, 1, 0, .8, 42, i) == 3;
