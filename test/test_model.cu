@@ -255,6 +255,8 @@ static void construction() {
       }
     }
   });
+}
+static void initialization() {
   check::test("initialization: standard deviations, unit gains; decay on matrices alone", [] {
     Config c = small("layerscale");
     c.C = 96;
@@ -430,6 +432,7 @@ int main(int argc, char **argv) {
     inference(router);
   }
   construction();
+  initialization();
   sums();
   updates();
   memory();
