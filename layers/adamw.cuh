@@ -1,6 +1,6 @@
 // adamw.cuh: the global gradient norm and AdamW (Loshchilov and Hutter 2019) with clipping folded in.
-//   norm      sqrt of the sum over tensors, in table order, of sum_of_squares: chunks of NORM_CHUNK elements; in a chunk
-//             32 lanes of fma(double g, double g, .) and the butterfly; chunks added ascending. All in double.
+//   norm      sqrt of the sum over tensors, in table order, of sum_of_squares: chunks of NORM_CHUNK elements; in a
+//             chunk 32 lanes of fma(double g, double g, .) and the butterfly; chunks added ascending. All in double.
 //   update    G = scale*g;  m = fma(b1, m, (1-b1)*G);  v = fma(b2, v, (1-b2)*(G*G))
 //             u = (m/c1) / (sqrt(v/c2) + eps);  p = fma(-lr, fma(decay, p, u), p)
 //   scale = min(1, clip/norm), c1 = 1 - b1^t, c2 = 1 - b2^t are formed in double and rounded once.

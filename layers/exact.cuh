@@ -74,8 +74,12 @@ HD inline double exp(double x) {
 HD inline double exp_neg(double x) { return exp(x); }
 
 // ---- log of x > 0: x = 2^e m, sqrt(1/2) <= m < sqrt(2), s = (m-1)/(m+1), log m = 2s + 2s (s^2/3 + s^4/5 + ...)
+template <class real> HD inline real log_of_limit(real x) {  // of 0, infinity, and what has no logarithm
+  if (x == 0) return (real)-HUGE_VAL;
+  return x > 0 ? x : (real)NAN;
+}
 HD inline float log(float x) {
-  if (!(x > 0) || x > 3.4e38f) return x == 0 ? -HUGE_VALF : x > 0 ? x : NAN;
+  if (!(x > 0) || x > 3.4e38f) return log_of_limit(x);
   int32_t e = 0;
   if (x < 0x1p-126f) {
     x = x * 0x1p23f;
@@ -97,7 +101,7 @@ HD inline float log(float x) {
   return fma(n, 0x1.62e400p-1f, twice + low);
 }
 HD inline double log(double x) {
-  if (!(x > 0) || x > 1.7e308) return x == 0 ? -HUGE_VAL : x > 0 ? x : NAN;
+  if (!(x > 0) || x > 1.7e308) return log_of_limit(x);
   int64_t e = 0;
   if (x < 0x1p-1022) {
     x = x * 0x1p52;

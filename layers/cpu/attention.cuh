@@ -33,8 +33,8 @@ template <int M, int V> INLINE void dots(Acc<M, V> &t, int64_t HS, const float *
   each(t, [](int, int, vec &x) { x = splat(0.f); });
   for (int64_t d = 0; d < HS; d++) step(t, a + d, lda, b + d * TW);
 }
-// f(M, V) with compile-time M = rows and V = vectors. The last rows of a sequence, fewer than MR, take V = TV: what they
-// compute too much is masked or never read, and a third of the tiles need not be compiled.
+// f(M, V) with compile-time M = rows and V = vectors. The last rows of a sequence, fewer than MR, take V = TV: what
+// they compute too much is masked or never read, and a third of the tiles need not be compiled.
 template <int M = MR, int V = TV, class F> INLINE void pick(int rows, int vectors, F &&f) {
   if constexpr (M == MR && V > 1)
     if (rows == MR && vectors < V) return pick<M, V - 1>(rows, vectors, f);
@@ -276,8 +276,9 @@ struct Square {  // queries q0..q1-1 x keys k0..k1-1
   int64_t q0, q1, k0, k1;
   bool diagonal() const { return q0 == k0; }
 };
+// P and G
 INLINE void block_weights(const Packed &x, const HeadRows &r, const HeadOutputs &o, const HeadShape &h,
-                          const Square &b) {  // P and G
+                          const Square &b) {
   for (int64_t j0 = b.k0; j0 < b.k1; j0 += TW)
     for (int64_t i0 = b.q0; i0 < b.q1; i0 += MR) {
       const int rows = (int)std::min<int64_t>(MR, b.q1 - i0);
@@ -292,8 +293,9 @@ INLINE void block_weights(const Packed &x, const HeadRows &r, const HeadOutputs 
       });
     }
 }
+// dq += G K
 INLINE void block_dq(float *dq, const Packed &x, const HeadRows &r, const HeadOutputs &o, const HeadShape &h,
-                     const Square &b) {  // dq += G K
+                     const Square &b) {
   for (int64_t i0 = b.q0; i0 < b.q1; i0 += MR) {
     const int rows = (int)std::min<int64_t>(MR, b.q1 - i0);
     if (b.diagonal() && r.next) {
@@ -306,8 +308,8 @@ INLINE void block_dq(float *dq, const Packed &x, const HeadRows &r, const HeadOu
                     x.panel, h.HS);
   }
 }
-INLINE void block_dk_dv(const HeadGradients &to, const Packed &x, const HeadShape &h,
-                        const Square &b) {  // dk += G^T Q, dv += P^T dout
+// dk += G^T Q, dv += P^T dout
+INLINE void block_dk_dv(const HeadGradients &to, const Packed &x, const HeadShape &h, const Square &b) {
   const bool diagonal = b.diagonal();
   for (int64_t j0 = b.k0; j0 < b.k1; j0 += MR) {
     const int rows = (int)std::min<int64_t>(MR, b.k1 - j0);
@@ -356,7 +358,11 @@ template <class F> INLINE void each_head(int64_t B, int64_t NH, const HeadShape 
     const int64_t at = start(i, h.ld), ato = start(i, h.ldo);
     const bool more = i + 1 < B * NH;
     const float *q = qkv + at;
-    const HeadRows rows{q, q + C, q + 2 * C, more ? start(i + 1, h.ld) - at : 0, more ? start(i + 1, h.ldo) - ato : 0};
+    HeadRows rows{q, q + C, q + 2 * C, 0, 0};
+    if (more) {
+      rows.next = start(i + 1, h.ld) - at;
+      rows.next_out = start(i + 1, h.ldo) - ato;
+    }
     f(rows, i * h.T, at, ato);
   });
 }

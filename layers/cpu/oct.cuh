@@ -1,5 +1,5 @@
-// cpu/oct.cuh: eight floats, whatever VL is: the 8 reads of a group of the depth mixer, or 8 of its tokens. The operations
-// are those of simd.cuh at width 8; eight lane sums end together in one transposing reduction.
+// cpu/oct.cuh: eight floats, whatever VL is: the 8 reads of a group of the depth mixer, or 8 of its tokens. The
+// operations are those of simd.cuh at width 8; eight lane sums end together in one transposing reduction.
 #pragma once
 #include "simd.cuh"
 

@@ -131,6 +131,18 @@ template <class F> void pick(int64_t HS, F &&f) {
     f(std::integral_constant<int, 4>());
 }
 
+// The lane sums of the warp's rows, from row i on, become their inverses; they and the maxima are kept for backward
+__device__ inline void finish_sums(float (&sum)[ROWS], const float (&largest)[ROWS], float *m, float *n, int64_t i,
+                                   int64_t T) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    sum[r] = 1 / butterfly(sum[r]);
+    if (lane_id() == 0 && i + r < T) {
+      m[i + r] = largest[r];
+      n[i + r] = sum[r];
+    }
+  }
+}
 // ---- forward. Long rows start first, so that the last blocks to end are short. keep: floats of a row of kept scores,
 // or 0: none are kept.
 template <int D> __global__ void __launch_bounds__(THREADS, 2)
@@ -178,14 +190,7 @@ template <int D> __global__ void __launch_bounds__(THREADS, 2)
     for (int r = 0; r < ROWS; r++)
       if (j0 + lane <= i + r) sum[r] = sum[r] + exact::exp_neg(s[r] - largest[r]);
   }
-#pragma unroll
-  for (int r = 0; r < ROWS; r++) {
-    sum[r] = 1 / butterfly(sum[r]);
-    if (lane == 0 && i + r < h.T) {
-      m[head * h.T + i + r] = largest[r];
-      n[head * h.T + i + r] = sum[r];
-    }
-  }
+  finish_sums(sum, largest, m + head * h.T, n + head * h.T, i, h.T);
 
   for (int d0 = 0; d0 < h.HS; d0 += D * TILE) {
     float acc[ROWS][D] = {};

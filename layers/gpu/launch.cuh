@@ -111,7 +111,8 @@ __device__ inline int64_t index_of_warp() { return (int64_t)blockIdx.x * WARPS +
 // How many of `rows` are done at a time where each needs `width` floats of scratch, at least one
 inline int64_t slab_rows(int64_t rows, int64_t width, int64_t floats) {
   const int64_t fit = floats / width;
-  return fit < 1 ? 1 : fit < rows ? fit : rows;
+  if (fit < 1) return 1;
+  return fit < rows ? fit : rows;
 }
 
 // ---- memory

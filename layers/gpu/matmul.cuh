@@ -21,7 +21,10 @@ template <bool K_FIRST> __device__ inline void load_tile(float (*tile)[SQUARE + 
   const int64_t r = row + threadIdx.x;
   const float *p = x.data + blockIdx.z * x.batch + (K_FIRST ? r * x.rows + k : r + k * x.ks);
 #pragma unroll
-  for (int i = 0; i < K_TILE; i++) tile[i][threadIdx.x] = r < rows && k + i < K ? p[K_FIRST ? i : i * x.ks] : 0.f;
+  for (int i = 0; i < K_TILE; i++) {
+    const int64_t at = K_FIRST ? i : i * x.ks;
+    tile[i][threadIdx.x] = r < rows && k + i < K ? p[at] : 0.f;
+  }
 }
 // One k of all chains. Columns of a thread: 4 of each half of the tile, so that a warp reads shared memory by rows
 __device__ inline void one_k(float (&acc)[SIDE][SIDE], const float *a, const float *b, int x, int y) {
