@@ -121,7 +121,8 @@ template <int M, int V, bool TA> NOINLINE void product_tile(const Product &p) {
 typedef void (*ProductTile)(const Product &);
 template <bool TA, int... I> INLINE ProductTile product_of(int rows, int columns, std::integer_sequence<int, I...>) {
   static constexpr ProductTile table[] = {product_tile<I + 1, TV, TA>...};
-  return rows == MR && columns <= VL ? product_tile<MR, 1, TA> : table[rows - 1];
+  if (rows == MR && columns <= VL) return product_tile<MR, 1, TA>;
+  return table[rows - 1];
 }
 // Columns that are no whole vectors: on a whole copy
 NOINLINE inline void product_part(ProductTile tile, int rows, int columns, const Product &p) {
