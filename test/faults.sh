@@ -47,7 +47,7 @@ expects() {  # PROGRAM CASE WHAT
   timeout 300 "./test_$1" $(how "$1") "$2" >out 2>&1
   code=$?
   if [ $code -eq 1 ] && grep -a -q -F -e "  FAIL $2" out; then result ok "$3 -> $1: $2"
-  else grep -a -v '^  ok' out | tail -n 5 && result no "$3: test_$1 ended with code $code, but not because of: $2"; fi
+  else grep -a -v '^  ok' out | tail -n 5 && result no "$3: test_$1 ended with code $code, and no case failed that begins: $2"; fi
 }
 # stops at the first case that fails; a program that crashes has noticed too
 notices() {  # PROGRAM WHAT
