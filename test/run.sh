@@ -59,8 +59,10 @@ if [ "$mode" != rest ]; then
 fi
 one runs sh "$here/runs.sh" "$out" "$mode"
 one gpu sh "$here/gpu.sh" "$out" "$mode"
+[ "$mode" = rest ] || one tutorial_pages sh "$here/tutorial.sh" check
 if [ "$mode" != essential ]; then
   # of the faults in the routers a third; the commit chooses which
+  one tutorial sh "$here/tutorial.sh"
   one faults sh "$here/faults.sh" $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
 fi
 
