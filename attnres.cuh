@@ -20,6 +20,7 @@
 // sequence, ch channel; c is always a scale c_d, D always lane(dh.h).
 #pragma once
 #include "layers/sums.cuh"
+#include <vector>
 
 constexpr int GROUP = 8;         // reads of a group, lanes of a butterfly
 constexpr int MAX_PARTIALS = 7;  // a sum and its details (five kinds exist), or 7 updates
