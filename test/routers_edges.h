@@ -1,5 +1,5 @@
 // routers_edges.h: numerical edges in float and double (nothing infinite where the mathematics has nothing infinite),
-// and bits in float: passes, shares of ranks, decoding, for every method.
+// and bits in float: passes, shares of ranks, decoding, memory carved again, for every method.
 #pragma once
 #include "test/routers_common.h"
 
@@ -275,8 +275,27 @@ inline void same_decoded(const Method &m) {
     same_tensors(format("%s: %d of 4", m.name, (int)B), fits.table, larger.grads.data, fits.grads.data);
   }
 }
+// A router that was used is carved again, into memory full of NaN: nothing of the old memory is taken for granted
+inline void same_carved_again(const Method &m) {
+  const Config c = bits_config(m);
+  const Batch batch(2, c.T, c.V, 62);
+  GPT<float> fresh(c, Sizes{2, 1, true}), used(c, Sizes{2, 1, true});
+  scatter(fresh, Start::random);
+  scatter(used, Start::random);
+  const double want = gradients(fresh, batch);
+  gradients(used, batch);
+  Arena<float> count;
+  used.router->carve(count, 2 * c.T, true);
+  std::fill_n(used.memory.data, count.used, NAN);
+  Arena<float> arena{used.memory.data, 0};
+  used.router->carve(arena, 2 * c.T, true);
+  const double again = gradients(used, batch);
+  check::same_bits(format("%s: loss", m.name).c_str(), &again, &want, 1);
+  same_tensors(format("%s: carved again", m.name), fresh.table, used.grads.data, fresh.grads.data);
+}
 inline void bits_of(const Method &m) {
-  check::test(format("bits: %s: passes, shares of ranks, decoding", m.name).c_str(), [&] {
+  check::test(format("bits: %s: passes, shares of ranks, decoding, carved again", m.name).c_str(), [&] {
+    same_carved_again(m);
     for (int64_t B : {8, 7}) same_in_passes(m, B);
     for (int64_t ranks : {2, 4}) same_in_shares(m, ranks);
     same_decoded(m);
