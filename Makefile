@@ -5,7 +5,6 @@
 
 CXX    ?= g++
 ARCH   ?= native
-OPENMP ?= 1
 BUILD  ?=
 OUT    ?= build
 ifeq ($(origin CXX),default)
@@ -29,8 +28,7 @@ FLAGS_wide    := $(if $(X86),-march=x86-64-v3) -DSIMD_WIDTH=16
 COMMIT   := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 WARNINGS := -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-ignored-attributes -Wno-maybe-uninitialized \
             -Wno-unknown-warning-option -Wno-psabi -Wno-unused-command-line-argument
-OMP      := $(if $(filter 1,$(OPENMP)),-fopenmp)
-CXXFLAGS := -std=c++17 -ffp-contract=off -fno-math-errno $(WARNINGS) -I. -O3 $(FLAGS_$(ARCH)) $(OMP) $(EXTRA)
+CXXFLAGS := -std=c++17 -ffp-contract=off -fno-math-errno $(WARNINGS) -I. -O3 $(FLAGS_$(ARCH)) -pthread $(EXTRA)
 INCLUDE_plain := -Ilayers/plain
 INCLUDE_cpu   := -Ilayers/cpu
 STAMP    := -DWAV_COMMIT='"$(COMMIT)"'
@@ -53,7 +51,7 @@ NVCCFLAGS  = -std=c++17 -O3 --threads 0 -fmad=false -Werror all-warnings -Xptxas
 FLAVOUR   ?= fibers
 
 HAVE = $(shell command -v $(1) >/dev/null 2>&1 && echo yes)
-TESTS := exact data options safetensors runtime layers bits model routers mixer_bits routes faults
+TESTS := exact team data options safetensors runtime layers bits model routers mixer_bits routes faults
 TEST_BINARIES := $(TESTS:%=$(OUT)/test_%)
 
 .DELETE_ON_ERROR:
@@ -66,7 +64,6 @@ default: configure
 configure:
 	@echo "build $(if $(BUILD),$(BUILD) (BUILD=),cpu (the fast CUDA build does not exist yet; make exact for the exact one)), ARCH=$(ARCH)"
 	@echo "$(CXX): $(if $(TARGET_MACHINE),found for $(TARGET_MACHINE),not found: install g++ or set CXX=)"
-	@echo "OpenMP: $(if $(OMP),on,off (OPENMP=0): one thread)"
 	@echo "nvcc: $(if $(NVCC),found$(comma) make exact compiles for sm_$(subst $(space), sm_,$(strip $(CUDA_ARCH))),not found: no CUDA builds)"
 	@echo "python3: $(if $(call HAVE,python3),found: plots and the PyTorch reference can run,not found: no plots)"
 
@@ -143,12 +140,11 @@ $(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OU
 demo: $(OUT)/train_gpt_cpu
 	@sh dev/demo.sh $(OUT)/train_gpt_cpu
 
-# one test program alone; ONLY="WORD..." are the cases whose name contains one of the words, ONLY=--list names them. Tests
-# use more threads than there are cores: threads that wait must not spin
+# one test program alone; ONLY="WORD..." are the cases whose name contains one of the words, ONLY=--list names them
 ONLY ?=
 .PHONY: $(TESTS:%=test_%)
 $(TESTS:%=test_%): %: $(OUT)/%
-	@OMP_WAIT_POLICY=passive $(OUT)/$@ $(ONLY)
+	@$(OUT)/$@ $(ONLY)
 
 # the programs are built in parallel, whether make was called with -j or not; those of the emulator where it can be
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -171,7 +167,7 @@ clean:
 help:
 	@echo "make            build ./train_gpt (today the cpu build; BUILD=plain for the definition)"
 	@echo "make plain      build/train_gpt_plain: scalar loops, the definition of the bits; slow on purpose"
-	@echo "make cpu        build/train_gpt_cpu: SIMD and OpenMP, the same bits"
+	@echo "make cpu        build/train_gpt_cpu: SIMD and threads, the same bits"
 	@echo "make exact      build/train_gpt_exact: CUDA kernels with the same bits; CUDA_ARCH=\"80 90\", else the GPU's, else all"
 	@echo "make emulated   build/train_gpt_emulated: the same kernels executed on the CPU, where there is no GPU; slow"
 	@echo "make demo       about two minutes: make stories, train a small model, sample, plot (where matplotlib is)"
@@ -183,5 +179,5 @@ help:
 	@echo "make NAME       build/NAME with the options of dev/experiments/NAME.options: $(EXPERIMENTS)"
 	@echo "make readme     writes docs/options.md and the methods in README.md anew from the program itself"
 	@echo "make clean"
-	@echo "variables: CXX=$(CXX)  ARCH=native|avx512|avx2|neon|generic|wide  OPENMP=0|1  BUILD=plain|cpu|exact|emulated  OUT=build"
+	@echo "variables: CXX=$(CXX)  ARCH=native|avx512|avx2|neon|generic|wide  BUILD=plain|cpu|exact|emulated  OUT=build"
 	@echo "           NVCC=  CUDA_HOME=$(CUDA_HOME)  CUDA_ARCH=  FLAVOUR=fibers|asan|checked (emulated)"

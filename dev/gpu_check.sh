@@ -13,7 +13,7 @@ case $#$1 in 0* | 1[!-]*) ;; *) echo "usage: dev/gpu_check.sh [--emulated] [OUT]
 target=${1:-build} make=${MAKE:-make} CUDA_HOME=${CUDA_HOME:-/usr/local/cuda}
 cd "$(dirname "$0")/.." || exit 2
 root=$(pwd)
-export OMP_WAIT_POLICY=passive CUDA_HOME
+export CUDA_HOME
 clock() { date +%s; }
 began=$(clock)
 

@@ -1,4 +1,4 @@
-# builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets, with and without OpenMP,
+# builds.sh: read by runs.sh. The same source by other compilers, for other instruction sets,
 # at another optimisation level, with sanitizers, for another processor: every build must have the pinned bits of every
 # method; those that have other vectors or another compiler also pass test_bits and test_mixer_bits.
 machine=$(uname -m)
@@ -44,12 +44,10 @@ if [ "$machine" = x86_64 ]; then
     skip "ARCH=avx512 runs" "this processor has no AVX-512"
   fi
 fi
-other "ARCH=generic, OPENMP=0, -O1" "" "test_bits:quick test_mixer_bits:quick" ARCH=generic OPENMP=0 EXTRA=-O1
+other "ARCH=generic, -O1" "" "test_bits:quick test_mixer_bits:quick" ARCH=generic EXTRA=-O1
 
 if command -v clang++ >/dev/null; then
-  openmp=0
-  echo 'int main() {}' | clang++ -fopenmp -x c++ - -o "$work/probe" 2>/dev/null && openmp=1
-  other "clang++, OPENMP=$openmp" "" "plain test_bits:essential test_mixer_bits:quick" CXX=clang++ OPENMP=$openmp
+  other "clang++" "" "plain test_bits:essential test_mixer_bits:quick" CXX=clang++
 else
   skip "clang++: the pinned bits" "clang++"
 fi
@@ -69,6 +67,15 @@ if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "
     done'
 else
   skip "AddressSanitizer and UBSan" "the sanitizers of ${CXX:-g++}"
+fi
+
+if echo 'int main() {}' | ${CXX:-g++} -fsanitize=thread -x c++ - -o "$work/probe" 2>/dev/null && "$work/probe"; then
+  check "-O1, ThreadSanitizer: the threads of the cpu build, training with 3 of them" '
+    raced=build/train_gpt_cpu
+    built "EXTRA=-fsanitize=thread" "FLAGS_native=$native -O1" cpu "$PWD/build/test_team" && bits test_team &&
+      train raced t --router wav --threads 3'
+else
+  skip "ThreadSanitizer" "the sanitizer of ${CXX:-g++}"
 fi
 
 qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)

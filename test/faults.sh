@@ -9,10 +9,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/wav_faults.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-export OMP_WAIT_POLICY=passive
 native=-march=native
 [ "$(uname -m)" = x86_64 ] || native=-mcpu=native
-flags="-std=c++17 -O0 $native -fopenmp -ffp-contract=off -fno-math-errno -w"
+flags="-std=c++17 -O0 $native -pthread -ffp-contract=off -fno-math-errno -w"
 
 # the goldens alone notice most faults of the routers, in a third of the time of test_routers
 cat >"$work/goldens.cu" <<'END'

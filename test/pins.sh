@@ -9,7 +9,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ $# -ge 1 ] && [ -x "$1" ] || { echo "usage: pins.sh PROGRAM [--print | NAME...]" >&2; exit 2; }
 program=$(cd "$(dirname "$1")" && pwd)/${1##*/}
 shift
-export OMP_WAIT_POLICY=passive
 work=$(mktemp -d "${TMPDIR:-/tmp}/wav_pins.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

@@ -13,7 +13,6 @@ case $#,$mode in
 esac
 [ -d "$out" ] || { echo "run.sh: no folder $out; build first: make test" >&2; exit 2; }
 out=$(cd "$out" && pwd)
-export OMP_WAIT_POLICY=passive  # more threads than cores are part of the tests
 mkdir -p "$out/log"
 cd "$here/.." || exit 2  # where programs look for test/golden
 passed=0 failed=0 skipped=0

@@ -6,7 +6,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 2 ] || { echo "usage: test/runs.sh OUT essential|all|rest" >&2; exit 2; }
 out=$(cd "$1" && pwd) && mode=$2 || exit 2
 root=$(dirname "$here")
-export OMP_WAIT_POLICY=passive
 . "$here/runs_check.sh"
 plain=$out/train_gpt_plain cpu=$out/train_gpt_cpu
 for program in "$plain" "$cpu"; do

@@ -11,7 +11,6 @@ case $#,$1 in
   0, | 1,check) ;;
   *) echo "usage: test/tutorial.sh [check]" >&2 && exit 2 ;;
 esac
-export OMP_WAIT_POLICY=passive
 unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE  # of a hook that runs this
 . "$here/runs_check.sh"
 

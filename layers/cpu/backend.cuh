@@ -20,15 +20,10 @@
 namespace cpu {
 constexpr const char *BUILD = "cpu";
 using plain::Buffer, plain::copy, plain::download, plain::fill, plain::on_host, plain::upload;
-// n = 0: as many threads as the machine offers. Sets the float mode in each; returns how many will work.
+// n = 0: as many threads as the machine offers this process. Sets the float mode; returns how many will work.
 inline int set_threads(int64_t n) {
   set_float_mode();
-#if defined _OPENMP
-  omp_set_dynamic(0);
-  if (n > 0) omp_set_num_threads((int)n);
-#endif
-  (void)n;
-  parallel(threads(), [](int64_t) { set_float_mode(); });
+  team().resize(n > 0 ? n : processors());
   return threads();
 }
 // FMA operations per second of the threads together, times two: 12 independent vector chains a thread, for about

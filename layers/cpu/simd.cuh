@@ -3,6 +3,7 @@
 // -DSIMD_WIDTH=16 gives the 16-wide code (tiles, lanes, tails of the AVX-512 build) on machines without AVX-512.
 #pragma once
 #include "../exact.cuh"
+#include "team.cuh"
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,9 +13,6 @@
 #include <immintrin.h>
 #elif defined __ARM_NEON
 #include <arm_neon.h>
-#endif
-#if defined _OPENMP
-#include <omp.h>
 #endif
 
 namespace cpu {
@@ -187,25 +185,6 @@ INLINE Lanes dot_lanes(const float *a, const float *b, int64_t n) {
   return lanes;
 }
 INLINE float lane_dot(const float *a, const float *b, int64_t n) { return dot_lanes(a, b, n).sum(); }
-
-// ---- threads: f(i) for i = 0..n-1; the work is cut by index, never by the number of threads
-constexpr int64_t TOKENS = 32, ELEMENTS = 8192;  // of one piece of work, for loops over rows and over flat arrays
-template <class F> void parallel(int64_t n, F &&f) {
-#if defined _OPENMP
-#pragma omp parallel for schedule(static)
-#endif
-  for (int64_t i = 0; i < n; i++) f(i);
-}
-template <class F> void parallel_rows(int64_t n, int64_t piece, F &&f) {  // f(from, to)
-  parallel(cdiv(n, piece), [&](int64_t i) { f(i * piece, std::min(n, (i + 1) * piece)); });
-}
-inline int threads() {
-#if defined _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
 
 // Scratch of one thread and one purpose; grows, and is kept. 64 bytes past the end may be read.
 template <int PURPOSE> float *scratch(int64_t floats) {
