@@ -337,7 +337,7 @@ static int train(const Parsed &parsed) {
   if (t.o.dry_run) return 0;
   const double peak = device::fma_peak(0.03);
   printf("build: %s, %s, %d thread%s, FMA peak %.1f GFLOP/s; %.1f MFLOP per token\n", device::BUILD,
-         device::simd_name(), t.threads, t.threads > 1 ? "s" : "", peak / 1e9,
+         device::simd_name().c_str(), t.threads, t.threads > 1 ? "s" : "", peak / 1e9,
          t.config.flops_per_token(t.config.T) / 1e6);
   fflush(stdout);
   GPT<float> model(t.config, sizes);

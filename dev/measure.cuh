@@ -141,7 +141,7 @@ static void print_machine(int threads) {
   const char *compiler = "g++ ";
 #endif
   printf("\ncompiler: %s%s; build %s, %s, %d thread%s, commit %s\n", compiler, __VERSION__, device::BUILD,
-         device::simd_name(), threads, threads > 1 ? "s" : "", WAV_COMMIT);
+         device::simd_name().c_str(), threads, threads > 1 ? "s" : "", WAV_COMMIT);
   printf(
       "FLOPs of a step, per token: 6 (L (4 C C + 3 C H) + V C) + 6 L C T, H = 8/3 C rounded up to a multiple of 32\n"
       "FMA peak: 12 independent vector chains per thread; bandwidth: a = a + s b over 2 x 64 MB; both alternate\n"

@@ -3,6 +3,16 @@
 #include "bits_check.h"
 
 template <class F> void with_little_scratch(F f) { f(); }
+// For processors with other caches than this one's: chains in shorter and longer pieces, fewer and more rows at a time
+template <class F> void with_other_caches(F f) {
+  const cpu::Blocks own = cpu::blocks();
+  for (const cpu::Caches &x : {cpu::Caches{8 << 10, 128 << 10}, {48 << 10, 2 << 20}, {192 << 10, 1 << 20}}) {
+    cpu::blocks() = cpu::blocks_for(x);
+    cpu::blocks().packed = x.l2 / 8;
+    f();
+  }
+  cpu::blocks() = own;
+}
 
 // Every number of rows up to two tiles and one, columns in steps
 inline std::vector<Edge> edges(int64_t rows, int64_t columns, int64_t step) {
@@ -23,7 +33,7 @@ inline std::vector<Edge> dweight_edges(Mode mode) {
 }
 inline Sizes attention_edges(Mode mode) {
   Sizes lengths;
-  for (int64_t T = 1; T <= 3 * cpu::MR * 4 + 5; T += pick<int64_t>(mode, 5, 5, 1, 1)) lengths.push_back(T);
+  for (int64_t T = 1; T <= 3 * cpu::AR * 4 + 5; T += pick<int64_t>(mode, 5, 5, 1, 1)) lengths.push_back(T);
   return lengths;
 }
 

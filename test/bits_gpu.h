@@ -30,6 +30,7 @@ inline Sizes attention_edges(Mode mode) {
 }
 
 // ---- scratch
+template <class F> void with_other_caches(F) {}
 template <class F> void with_little_scratch(F f) {
   const int64_t floats = gpu::context().slab_floats;
   gpu::context().slab_floats = 700;

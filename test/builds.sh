@@ -44,6 +44,10 @@ if [ "$machine" = x86_64 ]; then
     skip "ARCH=avx512 runs" "this processor has no AVX-512"
   fi
 fi
+# the register tiles that this width does not use (layers/cpu/tiles.cuh)
+other "the second tile of this width, -O1" "$(pinned_methods | head -n 1)" "test_bits:quick" "EXTRA=-O1 -DTILE=1"
+[ "$machine" != x86_64 ] || other "the second tile of 16-wide vectors, -O1" "$(pinned_methods | head -n 1)" \
+  "test_bits:quick" ARCH=wide "EXTRA=-O1 -DTILE=1"
 other "ARCH=generic, -O1" "" "test_bits:quick test_mixer_bits:quick" ARCH=generic EXTRA=-O1
 
 if command -v clang++ >/dev/null; then

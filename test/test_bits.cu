@@ -288,6 +288,14 @@ static void test_matmul(Mode mode) {
     for (const auto &[OC, C, T] : dweight_edges(mode))
       dweight_case(seed, 1 + (OC + C) % 5, T, C, OC, kind_number(OC + C));
   });
+  check::test("products and weight gradients in blocks for other caches", [&] {
+    with_other_caches([&] {
+      Count seed;
+      product_case(seed, 65, 200, 385, Kind::normal);
+      product_case(seed, 257, 65, 300, Kind::zeros);
+      dweight_case(seed, 3, 65, 385, 65, Kind::normal);
+    });
+  });
   check::test("matmul_backward_dweight: sequences, odd sizes", [&] {
     Count seed;
     const int64_t cases[][4] = {{1, 1, 1, 1},    {2, 7, 7, 20},    {3, 33, 20, 7},   {5, 64, 36, 36},

@@ -10,9 +10,9 @@
 
 namespace cpu {
 
-constexpr int TV = 2, TW = TV * VL;                       // a tile is MR x TV vectors
-constexpr int QUERIES = 4 * MR, CHUNK = 32 * MR;          // forward: rows of scores; keys of a piece of P V
-constexpr int BLOCK = VL * MR >= 64 ? 16 * MR : 24 * MR;  // backward; a multiple of TW
+constexpr int TV = 2, TW = TV * VL;                       // a tile is AR x TV vectors
+constexpr int QUERIES = 4 * AR, CHUNK = 32 * AR;          // forward: rows of scores; keys of a piece of P V
+constexpr int BLOCK = VL * AR >= 64 ? 16 * AR : 24 * AR;  // backward; a multiple of TW
 static_assert(BLOCK % TW == 0, "keys of a block fill whole panels");
 
 template <int M, int V> struct Acc { vec x[M][V]; };
@@ -33,11 +33,11 @@ template <int M, int V> INLINE void dots(Acc<M, V> &t, int64_t HS, const float *
   each(t, [](int, int, vec &x) { x = splat(0.f); });
   for (int64_t d = 0; d < HS; d++) step(t, a + d, lda, b + d * TW);
 }
-// f(M, V) with compile-time M = rows and V = vectors. The last rows of a sequence, fewer than MR, take V = TV: what
+// f(M, V) with compile-time M = rows and V = vectors. The last rows of a sequence, fewer than AR, take V = TV: what
 // they compute too much is masked or never read, and a third of the tiles need not be compiled.
-template <int M = MR, int V = TV, class F> INLINE void pick(int rows, int vectors, F &&f) {
-  if constexpr (M == MR && V > 1)
-    if (rows == MR && vectors < V) return pick<M, V - 1>(rows, vectors, f);
+template <int M = AR, int V = TV, class F> INLINE void pick(int rows, int vectors, F &&f) {
+  if constexpr (M == AR && V > 1)
+    if (rows == AR && vectors < V) return pick<M, V - 1>(rows, vectors, f);
   if constexpr (M > 1 && V == TV)
     if (rows < M) return pick<M - 1, V>(rows, vectors, f);
   f(std::integral_constant<int, M>(), std::integral_constant<int, V>());
@@ -121,12 +121,12 @@ template <int M, int V, bool TA> NOINLINE void product_tile(const Product &p) {
 typedef void (*ProductTile)(const Product &);
 template <bool TA, int... I> INLINE ProductTile product_of(int rows, int columns, std::integer_sequence<int, I...>) {
   static constexpr ProductTile table[] = {product_tile<I + 1, TV, TA>...};
-  if (rows == MR && columns <= VL) return product_tile<MR, 1, TA>;
+  if (rows == AR && columns <= VL) return product_tile<AR, 1, TA>;
   return table[rows - 1];
 }
 // Columns that are no whole vectors: on a whole copy
 NOINLINE inline void product_part(ProductTile tile, int rows, int columns, const Product &p) {
-  alignas(64) float edge[MR * TW] = {};
+  alignas(64) float edge[AR * TW] = {};
   Product whole = p;
   whole.c = edge;
   whole.ldc = TW;
@@ -137,7 +137,7 @@ NOINLINE inline void product_part(ProductTile tile, int rows, int columns, const
 }
 // A product over all HS columns; b: panels of TW columns, `panel` floats apart
 template <bool TA> INLINE void products(int rows, Product p, int64_t panel, int64_t HS) {
-  constexpr auto heights = std::make_integer_sequence<int, MR>();
+  constexpr auto heights = std::make_integer_sequence<int, AR>();
   int64_t d = 0;
   for (; d + TW <= HS; d += TW, p.b += panel, p.c += TW) product_of<TA>(rows, TW, heights)(p);
   const int left = (int)(HS - d);
@@ -215,8 +215,8 @@ INLINE void head_scores(const Scores &x, const float *out, const HeadRows &r, co
                         int64_t q0, int64_t q1) {
   for (int i = 0; i < QUERIES * VL; i++) x.top[i] = -__builtin_inff();
   for (int64_t j0 = 0; j0 < q1; j0 += TW)
-    for (int64_t i0 = q0; i0 < q1; i0 += MR) {
-      const int rows = (int)std::min<int64_t>(MR, q1 - i0);
+    for (int64_t i0 = q0; i0 < q1; i0 += AR) {
+      const int rows = (int)std::min<int64_t>(AR, q1 - i0);
       if (j0 >= i0 + rows) continue;
       if (j0 == 0) {
         fetch<true>(out + i0 * h.ldo, h.ldo, rows, h.HS);
@@ -249,11 +249,11 @@ inline void head_forward(float *out, float *m, float *n, const HeadRows &r, cons
   for (int64_t q0 = 0; q0 < T; q0 += QUERIES) {
     const int64_t q1 = std::min(T, q0 + QUERIES);
     head_scores(x, out, r, kt, h, q0, q1);
-    for (int64_t i0 = q0; i0 < q1; i0 += MR) head_softmax(m, n, x, q0, i0, std::min<int64_t>(i0 + MR, q1));
+    for (int64_t i0 = q0; i0 < q1; i0 += AR) head_softmax(m, n, x, q0, i0, std::min<int64_t>(i0 + AR, q1));
     for (int64_t c0 = 0; c0 < q1; c0 += CHUNK)  // out = P V, a chunk of keys at a time
-      for (int64_t i0 = q0; i0 < q1; i0 += MR)
+      for (int64_t i0 = q0; i0 < q1; i0 += AR)
         if (c0 <= i0)
-          products<false>((int)std::min<int64_t>(MR, q1 - i0),
+          products<false>((int)std::min<int64_t>(AR, q1 - i0),
                           {std::min<int64_t>(i0 + 1 - c0, CHUNK), i0 < c0 + CHUNK, c0 == 0, s + (i0 - q0) * lds + c0,
                            lds, vp + c0 * TW, out + i0 * h.ldo, h.ldo},
                           T * TW, HS);
@@ -281,8 +281,8 @@ struct Square {  // queries q0..q1-1 x keys k0..k1-1
 INLINE void block_weights(const Packed &x, const HeadRows &r, const HeadOutputs &o, const HeadShape &h,
                           const Square &b) {
   for (int64_t j0 = b.k0; j0 < b.k1; j0 += TW)
-    for (int64_t i0 = b.q0; i0 < b.q1; i0 += MR) {
-      const int rows = (int)std::min<int64_t>(MR, b.q1 - i0);
+    for (int64_t i0 = b.q0; i0 < b.q1; i0 += AR) {
+      const int rows = (int)std::min<int64_t>(AR, b.q1 - i0);
       const int64_t columns = std::min(b.k1, i0 + rows) - j0;
       if (columns <= 0) continue;
       const int64_t at = (i0 - b.q0) * BLOCK_LD + j0 - b.k0, from = (j0 - b.k0) * h.HS;
@@ -297,8 +297,8 @@ INLINE void block_weights(const Packed &x, const HeadRows &r, const HeadOutputs 
 // dq += G K
 INLINE void block_dq(float *dq, const Packed &x, const HeadRows &r, const HeadOutputs &o, const HeadShape &h,
                      const Square &b) {
-  for (int64_t i0 = b.q0; i0 < b.q1; i0 += MR) {
-    const int rows = (int)std::min<int64_t>(MR, b.q1 - i0);
+  for (int64_t i0 = b.q0; i0 < b.q1; i0 += AR) {
+    const int rows = (int)std::min<int64_t>(AR, b.q1 - i0);
     if (b.diagonal() && r.next) {
       for (const float *p : {r.q, r.k, r.v}) fetch(p + r.next + i0 * h.ld, h.ld, rows, h.HS);
       for (const float *p : {o.dout, o.out}) fetch(p + r.next_out + i0 * h.ldo, h.ldo, rows, h.HS);
@@ -312,8 +312,8 @@ INLINE void block_dq(float *dq, const Packed &x, const HeadRows &r, const HeadOu
 // dk += G^T Q, dv += P^T dout
 INLINE void block_dk_dv(const HeadGradients &to, const Packed &x, const HeadShape &h, const Square &b) {
   const bool diagonal = b.diagonal();
-  for (int64_t j0 = b.k0; j0 < b.k1; j0 += MR) {
-    const int rows = (int)std::min<int64_t>(MR, b.k1 - j0);
+  for (int64_t j0 = b.k0; j0 < b.k1; j0 += AR) {
+    const int rows = (int)std::min<int64_t>(AR, b.k1 - j0);
     const int64_t from = diagonal ? j0 - b.q0 : 0, steps = b.q1 - b.q0 - from;
     const int64_t at = from * BLOCK_LD + j0 - b.k0, row = (b.q0 + from) * TW;
     products<true>(rows, {steps, diagonal, diagonal, x.g + at, BLOCK_LD, x.qp + row, to.dk + j0 * h.ld, h.ld}, x.panel,

@@ -13,6 +13,7 @@
 #include "rope.cuh"
 #include "sums.cuh"
 #include "swiglu.cuh"
+#include "tiles.cuh"
 #include "wav_router.cuh"
 #include "../plain/memory.cuh"
 #include <chrono>
@@ -45,11 +46,11 @@ inline double fma_peak(double seconds) {
     if (t > seconds) return flops / t;
   }
 }
-inline const char *simd_name() { return SIMD; }
+inline std::string simd_name() { return tile_text(); }
 // Packed panels, levels of weight gradients and attention blocks, of all threads together
 inline int64_t scratch_bytes(int64_t, int64_t T, int64_t C, int64_t, int64_t, int64_t threads) {
   const int64_t attention = std::max(T * 128 * 2, (int64_t)BLOCK * (5 * 128 + 2 * (BLOCK + 16)));
-  return threads * 4 * (PACKED + PANEL_FLOATS + 8 * C * C + attention);
+  return threads * 4 * (blocks().packed + blocks().panels + 8 * C * C + attention);
 }
 }  // namespace cpu
 namespace device = cpu;

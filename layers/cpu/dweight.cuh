@@ -8,8 +8,7 @@
 
 namespace cpu {
 
-constexpr int SH = 2 * MR;                   // rows of dweight in a strip
-constexpr int64_t PANEL_FLOATS = 56 * 1024;  // packed inp of one sequence, resident in L2
+constexpr int SH = 2 * MR;  // rows of dweight in a strip
 
 constexpr int AHEAD = 24;  // rows of dout and inp that are asked for in advance
 
@@ -194,7 +193,7 @@ inline void dweight_block(OuterBlock s) {
 
 inline void matmul_backward_dweight(float *dweight, const float *dout, int64_t ld, const float *inp, int64_t B,
                                     int64_t T, int64_t C, int64_t OC, const exact::Carry &carry) {
-  const int64_t all = threads(), widest = std::max<int64_t>(NR, PANEL_FLOATS / T / NR * NR);
+  const int64_t all = threads(), widest = std::max<int64_t>(NR, blocks().panels / T / NR * NR);
   // blocks of columns of equal width; each is cut into as many strips of rows as there are threads to share, or, when C
   // is the longer side, blocks go to threads whole
   const int64_t blocks = cdiv(C, widest), by_columns = cdiv(blocks, all) * all;

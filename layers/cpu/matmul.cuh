@@ -1,24 +1,12 @@
 // cpu/matmul.cuh: the products of ../matmul.cuh. What differs: where a chain is computed. A register tile of M x V
 // vectors holds M*V*VL chains; B is packed into panels of V*VL columns, zero padded, one panel resident in L1 while the
-// rows of A (a block of them resident in L2) pass by. Long chains are cut into pieces of KC steps and rest in C in
+// rows of A (a block of them resident in L2) pass by. Long chains are cut into pieces and rest in C in
 // between. Each thread computes its own rectangle of the result from private panels: no barriers.
 #pragma once
 #include "../matmul.cuh"
-#include "simd.cuh"
+#include "tiles.cuh"
 
 namespace cpu {
-
-#if !defined GEMM_MR
-#if defined __AVX512F__ || defined SIMD_WIDTH
-constexpr int MR = 8, NV = 3;  // 8 x 48 chains in 24 of 32 registers
-#elif defined __AVX2__
-constexpr int MR = 6, NV = 2;  // 6 x 16 in 12 of 16
-#else
-constexpr int MR = 6, NV = 4;  // 6 x 16 in 24 of 32
-#endif
-#endif
-constexpr int NR = NV * VL;
-constexpr int64_t KC = 384, MC = 96, PACKED = 1 << 20;  // steps; rows of A in L2; floats of packed B
 
 struct Tile {
   int64_t steps;
@@ -110,7 +98,8 @@ inline void transpose_panel(float *to, const float *b, int64_t ldb, int64_t step
 // C(m,n) = A(m,K) B(K,n), row strides lda, ldb, ldc
 template <bool TRANSPOSED> void rectangle(float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
                                           int64_t ldb, int64_t m, int64_t n, int64_t K) {
-  const int64_t kc = cdiv(K, cdiv(K, KC)), nc = std::max<int64_t>(NR, PACKED / kc / NR * NR);
+  const Blocks &most = blocks();
+  const int64_t kc = cdiv(K, cdiv(K, most.steps)), nc = std::max<int64_t>(NR, most.packed / kc / NR * NR);
   float *packed = scratch<0>(std::min(cdiv(n, NR) * NR, nc) * kc);
   for (int64_t j0 = 0; j0 < n; j0 += nc)
     for (int64_t k0 = 0; k0 < K; k0 += kc) {
@@ -122,8 +111,8 @@ template <bool TRANSPOSED> void rectangle(float *c, int64_t ldc, const float *a,
         else
           pack_rows(packed + (j - j0) * kc, b + k0 * ldb + j, ldb, steps, width, w);
       }
-      for (int64_t i0 = 0; i0 < m; i0 += MC) {
-        const int64_t rows = std::min(MC, m - i0), tiles = cdiv(rows, MR);
+      for (int64_t i0 = 0; i0 < m; i0 += most.rows) {
+        const int64_t rows = std::min(most.rows, m - i0), tiles = cdiv(rows, MR);
         for (int64_t j = j0; j < j1; j += NR)
           for (int64_t r = 0; r < tiles; r++) {  // tiles of nearly equal height
             const int64_t i = i0 + rows * r / tiles, next = i0 + rows * (r + 1) / tiles;

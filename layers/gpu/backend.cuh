@@ -29,7 +29,7 @@ inline int set_threads(int64_t) {
   set_float_mode();
   return 1;
 }
-inline const char *simd_name() { return context().properties.name; }
+inline std::string simd_name() { return context().properties.name; }
 
 __global__ void __launch_bounds__(THREADS) fma_peak_kernel(float *out, int rounds) {
   float acc[8] = {};

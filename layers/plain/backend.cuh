@@ -16,7 +16,7 @@
 
 namespace plain {
 constexpr const char *BUILD = "plain";
-inline const char *simd_name() { return "scalar"; }
+inline std::string simd_name() { return "scalar"; }
 // n = 0: as many threads as the machine offers. Sets the float mode in each; returns how many will work.
 inline int set_threads(int64_t) {
   set_float_mode();
