@@ -5,21 +5,23 @@ Needs:  pip install torch (2.4 or newer), g++ for torch.compile; `make build/ben
 Run:    python3 dev/bench_torch.py --ours build/bench                     C=384 L=12, then C=128 L=48
         python3 dev/bench_torch.py --ours build/bench --layers 6 --channels 256 --heads 4
         python3 dev/bench_torch.py --ours build/bench --router wav --modes eager
+        python3 dev/bench_torch.py --ours build/bench --bf16 --modes eager  PyTorch under autocast to bfloat16, ours fp32
         python3 dev/bench_torch.py --modes eager                          without ours: times only
 
-A step is forward, backward, clip_grad_norm_ and fused AdamW, fp32, with scaled_dot_product_attention, RMSNorm, RoPE and
+A step is forward, backward, clip_grad_norm_ and fused AdamW, fp32 (or --bf16), with scaled_dot_product_attention, RMSNorm, RoPE and
 SwiGLU: what `build/bench step` times. The methods are those of the program (methods.py; --program BINARY, default
 build/train_gpt_cpu) as torch_routers.py computes them, with a faster read: a product of every source with g*q, a
 softmax, a chain of addcmul (stacking the sources takes three times as long here).
 
 Each mode runs in a process of its own and waits while another one works: ours, eager, ours, compile, ours, ... for
 --pairs rounds. A ratio divides the step time of PyTorch by the mean of ours just before and just after; the median is
-printed. Peak memory is the peak of the resident memory of each process. Exit codes: 1 something failed, 3 torch is
-missing.
+printed, also of what there is when it is stopped by Ctrl-C or TERM. Peak memory is the peak of the resident memory of each process. Exit codes: 1 something failed, 3 torch is
+missing, 130 stopped.
 """
 import argparse
 import re
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -128,7 +130,9 @@ def worker(a):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        run(tokens, targets).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=a.bf16):
+            loss = run(tokens, targets)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
@@ -162,6 +166,7 @@ class Mode:
     def __init__(self, a, name):
         command = [sys.executable, __file__, "--worker", name, "--steps", str(a.steps)] + shape_options(a)
         command += ["--program", a.program] if a.program else []
+        command += ["--bf16"] if a.bf16 else []
         self.name, self.times, self.ratios = name, [], []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answer("ready")
@@ -182,11 +187,8 @@ class Mode:
         return float(self.answer("asked for its peak"))
 
 
-def compare(a):
-    print(f"C={a.channels} L={a.layers} NH={a.heads} T={a.context} B={a.batch} V={a.vocabulary} {a.router}, "
-          f"{a.threads} threads, {a.pairs} rounds of {a.steps} steps", flush=True)
-    modes = [Mode(a, name) for name in a.modes]
-    our_times = []
+def measure(a, modes, our_times):
+    """Fills the times and ratios of the modes, round by round."""
     before = ours(a, "step") if a.ours else None
     for _ in range(a.pairs):
         for mode in modes:
@@ -196,15 +198,38 @@ def compare(a):
                 mode.ratios.append(mode.times[-1] / ((before + after) / 2))
                 our_times.append(after)
                 before = after
-    peak = ours(a, "memory") if a.ours else None
-    if a.ours:
-        print(f"  ours     {1e3 * statistics.median(our_times):9.1f} ms, peak {peak / 1e6:5.0f} MB")
+
+
+def compare(a):
+    print(f"C={a.channels} L={a.layers} NH={a.heads} T={a.context} B={a.batch} V={a.vocabulary} {a.router}, "
+          f"{a.threads} threads, {a.pairs} rounds of {a.steps} steps", flush=True)
+    modes = [Mode(a, name) for name in a.modes]
+    our_times, stopped = [], False
+    try:
+        measure(a, modes, our_times)
+    except KeyboardInterrupt:
+        stopped = True
+        print(f"  stopped after {min(len(mode.times) for mode in modes)} rounds; of these:")
+    peak = ours(a, "memory") if a.ours and not stopped else None
+    if our_times:
+        print(f"  ours     {1e3 * statistics.median(our_times):9.1f} ms" + (f", peak {peak / 1e6:5.0f} MB" if peak else ""))
     for mode in modes:
-        its_peak = mode.peak()
-        line = f"  {mode.name:8} {1e3 * statistics.median(mode.times):9.1f} ms, peak {its_peak / 1e6:5.0f} MB"
-        if a.ours:
-            line += f": {statistics.median(mode.ratios):.2f} times our step, {its_peak / peak:.2f} times our memory"
+        if not mode.times:
+            continue
+        its_peak = None if stopped else mode.peak()
+        line = f"  {mode.name:8} {1e3 * statistics.median(mode.times):9.1f} ms"
+        line += f", peak {its_peak / 1e6:5.0f} MB" if its_peak else ""
+        line += f": {statistics.median(mode.ratios):.2f} times our step" if mode.ratios else ""
+        line += f", {its_peak / peak:.2f} times our memory" if peak else ""
         print(line, flush=True)
+    if stopped:
+        for mode in modes:
+            mode.process.kill()
+        sys.exit(130)
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
 
 
 def main():
@@ -213,6 +238,7 @@ def main():
     parser.add_argument("--modes", nargs="+", choices=["eager", "compile"], default=["eager", "compile"])
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="per measurement")
+    parser.add_argument("--bf16", action="store_true", help="PyTorch under autocast to bfloat16; ours stays fp32")
     parser.add_argument("--worker", choices=["eager", "compile"], help=argparse.SUPPRESS)
     parser.add_argument("--router", metavar="METHOD", help="of the program's methods; the first of them if not given")
     methods.add_option(parser)
@@ -225,13 +251,15 @@ def main():
     if a.router not in methods.table():
         parser.error(f"--router {a.router}: the program knows {', '.join(methods.table())}")
     if a.worker:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
         return worker(a)
     try:
         import torch
     except ImportError:
         print("bench_torch.py: torch is missing; install it with: pip install torch", file=sys.stderr)
         sys.exit(3)
-    print(f"PyTorch {torch.__version__}, fp32")
+    signal.signal(signal.SIGTERM, interrupted)
+    print(f"PyTorch {torch.__version__}, {'bf16' if a.bf16 else 'fp32'}")
     one = {name: getattr(a, name) for name in SHAPES[0] if getattr(a, name) is not None}
     for shape in [{**SHAPES[0], **one}] if one else SHAPES:
         compare(argparse.Namespace(**{**vars(a), **shape}))

@@ -34,7 +34,7 @@ struct Result {
   bool disturbed;
 };
 
-// Which rounds count: those whose rulers before and after agree to 10 %. Others are repeated, in all three times as
+// Which rounds count: those whose rulers before and after agree to 10 % (and the peak is not below half of the best). Others are repeated, in all three times as
 // many as wanted at most; if too few good ones are left, all count and the result is marked.
 struct Rounds {
   int64_t wanted, good = 0;
@@ -54,6 +54,7 @@ struct Bench {
   int64_t rounds;
   bool cpu_time;
   device::Buffer<float> a, b;
+  double best_peak = 0;  // FLOPs per second, of the whole process
 
   double time() const { return clock_seconds(cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC); }
   double peak(double seconds) const {  // FLOPs per second of our clock; the loop has its own, the time of day
@@ -72,6 +73,19 @@ struct Bench {
     return bytes / t;
   }
 
+  struct Round {
+    double seconds, peak, band;
+  };
+  // A round of ten times the median of all so far: whoever has the processors will keep them
+  void stop_if_lost(const std::vector<Round> &all, double t) const {
+    std::vector<double> seconds;
+    for (const Round &r : all) seconds.push_back(r.seconds);
+    if (cpu_time || all.size() < 3 || t < 10 * median(seconds)) return;
+    throw Error(
+        format("a round took %.3g s, %.0f times the median of the rounds before: other processes have the "
+               "processors; measure when the machine is quiet, or one thread's processor time with --cpu-time",
+               t, t / median(seconds)));
+  }
   // work: FLOPs or bytes of one run. prepare() is called before every run, untimed; without it short runs are repeated.
   Result measure(double ruler_seconds, Bound bound, double work, const std::function<void()> &run,
                  const std::function<void()> &prepare = nullptr) {
@@ -81,9 +95,6 @@ struct Bench {
     t = time() - t;
     const int64_t repeat = prepare ? 1 : std::max<int64_t>(1, (int64_t)(ruler_seconds / t));
     const bool bytes = bound == Bound::bytes;
-    struct Round {
-      double seconds, peak, band;
-    };
     std::vector<Round> all;
     Rounds tried{rounds, 0, {}};
     double peak0 = peak(ruler_seconds), band0 = bytes ? bandwidth(ruler_seconds) : 0, low = peak0, high = peak0;
@@ -94,7 +105,9 @@ struct Bench {
       t = (time() - t) / (double)repeat;
       const double peak1 = peak(ruler_seconds), band1 = bytes ? bandwidth(ruler_seconds) : 0;
       all.push_back({t, (peak0 + peak1) / 2, (band0 + band1) / 2});
-      tried.add(Rounds::near(peak0, peak1) && Rounds::near(band0, band1));
+      best_peak = std::max({best_peak, peak0, peak1});
+      tried.add(Rounds::near(peak0, peak1) && Rounds::near(band0, band1) && std::min(peak0, peak1) > best_peak / 2);
+      stop_if_lost(all, t);
       peak0 = peak1;
       band0 = band1;
       low = std::min(low, peak1);
@@ -107,7 +120,8 @@ struct Bench {
         shares.push_back(work / r.seconds / (bytes ? r.band : r.peak));
         peak_seconds.push_back(r.seconds * r.peak);
       }
-    return {median(seconds), median(shares), median(peak_seconds), low, high, tried.disturbed()};
+    const bool more_than_all = !bytes && median(shares) > 1;  // a peak that was disturbed
+    return {median(seconds), median(shares), median(peak_seconds), low, high, tried.disturbed() || more_than_all};
   }
 };
 
