@@ -7,16 +7,7 @@ Run:    python3 dev/study.py TABLE --data TRAIN --val VALID            all runs 
         python3 dev/study.py TABLE --list                              which runs are finished, begun, to do
         python3 dev/report.py TABLE                                    the report, from the records alone
 
-A table (dev/studies/*.table) has one statement a line; # begins a comment:
-    all: OPTIONS                options of every run
-    AXIS VALUE: OPTIONS         a value of an axis and the options it stands for; {AXIS} in them is that axis's value
-    loop AXIS AXIS ...          order of the runs, outermost loop first; default: the axes as they appear
-    skip AXIS=VALUE ...         leaves out the runs for which all of these hold
-    compare METHOD ...          (for the report) values of the axis "method" that the others are compared with
-    noise METHOD OTHER          (for the report) two names of one configuration that differ in a seed only
-The runs are all combinations of the axes. Of an option that stands twice the last counts, axes in the order in which they
-first appear. A run is called by its axes and values: depth12-wav-seed1 (the axis "method" by its value alone).
-
+The tables are dev/experiments/*.table; dev/experiments.py says how one is written.
 A run's folder is RUNS/NAME (default runs/TABLE/NAME); its record, a few KB for version control, RECORDS/NAME.json (default
 docs/study/TABLE/NAME.json). A run that has a record is not run again, wherever it was made; a begun one goes on from its
 newest checkpoint. The study may be killed at any moment: TERM and INT save first; KILL takes the runs along.
@@ -27,13 +18,10 @@ import argparse
 import ctypes
 import glob
 import hashlib
-import itertools
 import json
-import math
 import os
 import platform
 import re
-import shlex
 import shutil
 import signal
 import statistics
@@ -41,95 +29,11 @@ import subprocess
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from experiments import ROOT, Table, as_arguments, defaults_of, plan_of, tokens_of
+
 # where and how a run was computed: no part of what a record calls its options
 CIRCUMSTANCE = ("data val out resume threads options verbose reads names json markdown dry-run prompt tokens temperature top-k "
                 "top-p samples sample-seed sample-every stop-after save-every keep max-minutes part").split()
-
-
-class Table:
-    """The statements of a table file; runs() gives every run as (name, {axis: value}, {option: value})."""
-
-    def __init__(self, path):
-        self.path, self.name = path, os.path.splitext(os.path.basename(path))[0]
-        self.all, self.axes, self.loop, self.skips = {}, {}, [], []
-        self.compare, self.noise = [], []
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    self.statement(line.split("#")[0].strip())
-                except ValueError as error:
-                    raise ValueError(f"{path}:{number}: {error}") from None
-        unknown = [axis for axis in self.loop if axis not in self.axes]
-        if unknown or (self.loop and len(set(self.loop)) != len(self.axes)):
-            raise ValueError(f"{path}: loop must name every axis once: {' '.join(self.axes)}")
-        for axis in (axis for skip in self.skips for axis in skip):
-            if axis not in self.axes:
-                raise ValueError(f"{path}: skip: there is no axis {axis}")
-        for method in self.compare + self.noise:
-            if method not in self.axes.get("method", {}):
-                raise ValueError(f"{path}: compare, noise: the axis method has no value {method}")
-
-    def statement(self, line):
-        head, colon, rest = line.partition(":")
-        words = head.split()
-        if not line:
-            return
-        if colon and words == ["all"]:
-            self.all.update(options_of(rest))
-        elif colon and len(words) == 2:
-            values = self.axes.setdefault(words[0], {})
-            if words[1] in values:
-                raise ValueError(f"{words[0]} {words[1]} is there already")
-            if not re.fullmatch(r"[A-Za-z0-9._+-]+", "".join(words)):
-                raise ValueError("axes and values are made of letters, digits and . _ + -")
-            values[words[1]] = options_of(rest)
-        elif not colon and words[0] == "loop" and len(words) > 1:
-            self.loop = words[1:]
-        elif not colon and words[0] == "skip" and all("=" in word for word in words[1:]):
-            self.skips.append(dict(word.split("=", 1) for word in words[1:]))
-        elif not colon and words[0] == "compare":
-            self.compare = words[1:]
-        elif not colon and words[0] == "noise" and len(words) == 3:
-            self.noise = words[1:]
-        else:
-            raise ValueError(f"not understood: {line}")
-
-    def runs(self):
-        result = []
-        loop = self.loop or list(self.axes)
-        for combination in itertools.product(*(self.axes[axis] for axis in loop)):
-            point = dict(zip(loop, combination))
-            if any(all(point[axis] == value for axis, value in skip.items()) for skip in self.skips):
-                continue
-            point = {axis: point[axis] for axis in self.axes}
-            options = dict(self.all)
-            for axis, value in point.items():
-                options.update(self.axes[axis][value])
-            for axis, value in point.items():
-                options = {key: text.replace("{" + axis + "}", value) for key, text in options.items()}
-            order = [axis for axis in self.axes if axis != "seed"] + ["seed"] * ("seed" in self.axes)
-            name = "-".join(point[axis] if axis == "method" else axis + point[axis] for axis in order)
-            result.append((name or "run", point, options))
-        return result
-
-
-def options_of(text):
-    """{"lr": "1e-3", "fixed-beta": ""} of "--lr 1e-3 --fixed-beta"."""
-    options, words = {}, shlex.split(text)
-    for at, word in enumerate(words):
-        if word.startswith("--"):
-            key, _, value = word[2:].partition("=")
-            options[key] = value
-        elif at and words[at - 1].startswith("--") and "=" not in words[at - 1]:
-            options[words[at - 1][2:]] = word
-        else:
-            raise ValueError(f"{word}: expected --OPTION [VALUE]")
-    return options
-
-
-def as_arguments(options):
-    return [word for key, value in options.items() for word in ["--" + key] + [value] * (value != "")]
 
 
 def read_json(path):
@@ -173,6 +77,7 @@ def routing_of(folder):
     reads = report.get("reads") or []
     kinds = list(dict.fromkeys(kind for read in reads for kind in read["kinds"]))
     result["kinds"] = kinds
+    result["sources"] = [len(read["sources"]) for read in reads]
     result["shares"] = [[round(sum(w for k, w in zip(read["kinds"], read["weights"]) if k == kind), 4) for kind in kinds]
                         for read in reads]
     return result
@@ -320,19 +225,18 @@ class Study:
         print(f"{self.finished} finished, {len(self.todo)} to do")
 
     def check(self):
-        """Every run's options, before the first is started. Sets their weights: parameters times tokens."""
+        """Every run's options, before the first is started. Sets their weights: FLOPs."""
+        defaults = defaults_of(self.args.binary)
         for job in self.todo:
-            command = [self.args.binary, "--dry-run", "--out", job.folder + ".none", "--data", self.args.data, "--val",
-                       self.args.val] + as_arguments(job.options)
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode:
-                raise ValueError(f"{job.name}: {result.stderr.strip() or result.stdout.strip()}")
-            number, unit = re.search(r"([\d.]+)([kMG]?) parameters", result.stdout).groups()
-            size = float(number) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit]
-            job.weight = size * math.prod(int(job.options.get(key, 1)) for key in ("steps", "batch", "context"))
+            try:
+                plan = plan_of(self.args.binary, {**job.options, "data": self.args.data, "val": self.args.val,
+                                                  "out": job.folder + ".none"})
+            except ValueError as error:
+                raise ValueError(f"{job.name}: {error}") from None
+            job.weight = plan["flops_per_token"] * tokens_of(job.options, defaults)
 
     def pause(self, running):
-        wanted = bool(self.args.pause_file) and os.path.exists(self.args.pause_file) and not self.stopping
+        wanted = any(map(os.path.exists, self.args.pause_file)) and not self.stopping
         if wanted != self.paused:
             self.paused = wanted
             say("paused" if wanted else "goes on")
@@ -340,7 +244,7 @@ class Study:
             os.kill(job.process.pid, signal.SIGSTOP if wanted else signal.SIGCONT)
 
     def left(self, running, work, seconds):
-        """Text: the time left, from the work of this session; work counts parameters times tokens."""
+        """Text: the time left, from the work of this session; in FLOPs."""
         done = work + sum(self.share(job) - job.first for job in running)
         weight = sum(job.weight for job in self.todo) + sum(job.weight - self.share(job) for job in running)
         places = ", ".join(f"{job.name} {job.step()}" for job in running)
@@ -354,7 +258,7 @@ class Study:
         os.makedirs(self.runs, exist_ok=True)
         os.makedirs(self.records, exist_ok=True)
         self.check()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(self, "stopping", True))
         running, failed, work, seconds, said, told = [], [], 0.0, 0.0, 0.0, False
         before = time.monotonic()
@@ -410,7 +314,8 @@ def main():
     parser.add_argument("--threads", type=int, default=1, help="threads of a process (1)")
     parser.add_argument("--nice", type=int, default=19)
     parser.add_argument("--save-every", type=int, default=100, metavar="N", help="steps between checkpoints (100)")
-    parser.add_argument("--pause-file", metavar="FILE", help="while it exists, all runs stand still")
+    parser.add_argument("--pause-file", metavar="FILE", action="append", default=[],
+                        help="while it exists, all runs stand still; may be given several times")
     parser.add_argument("--poll", type=float, default=1, metavar="SECONDS", help=argparse.SUPPRESS)
     parser.add_argument("--say-every", type=float, default=60, metavar="SECONDS", help="between lines of progress (60)")
     args = parser.parse_args()
