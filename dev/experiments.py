@@ -116,7 +116,7 @@ def options_of(text):
 
 
 def as_arguments(options):
-    return [word for key, value in options.items() for word in ["--" + key] + [value] * (value != "")]
+    return [word for key, value in options.items() for word in ["--" + key] + [str(value)] * (value != "")]
 
 
 def plan_of(binary, options):

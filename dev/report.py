@@ -35,12 +35,12 @@ NONE = "–"
 
 class Markdown:
     def __init__(self, page, folder, records):
-        self.page, self.folder = page, folder  # of the page and of its pictures
-        self.records = os.path.relpath(os.path.dirname(os.path.normpath(records)), os.path.dirname(page))
+        self.page, self.folder, self.base = page, folder, os.path.dirname(os.path.abspath(page))  # of page and pictures
+        self.records = os.path.relpath(os.path.dirname(os.path.abspath(records)), self.base)
 
     def write(self, document):
         os.makedirs(self.folder, exist_ok=True)
-        os.makedirs(os.path.dirname(self.page) or ".", exist_ok=True)
+        os.makedirs(self.base, exist_ok=True)
         lines = []
         for kind, *parts in document:
             lines += getattr(self, kind)(*parts) + [""]
@@ -64,7 +64,7 @@ class Markdown:
         path = os.path.join(self.folder, name)
         with open(path, "wb") as file:
             file.write(png)
-        return [f"![{text}]({os.path.relpath(path, os.path.dirname(self.page))})"]
+        return [f"![{text}]({os.path.relpath(path, self.base)})"]
 
 
 class Page:
@@ -259,7 +259,7 @@ def budget_section(results):
             str(len(cell)), f"{cell[0]['parameters']:,}", f"{flops:.3f}",
             linked(results, setting, method, spread(results.at_budget(setting, method, lambda r, s=setting: results.flops_ratio(s, r)))),
             f"{time[0]:.3f} ({time[1]:.3f} to {time[2]:.3f})" if time else "not measured",
-            spread(results.at_budget(setting, method, results.time_ratio)) if time else NONE,
+            spread(results.at_budget(setting, method, lambda _, t=time: t[0])) if time else NONE,
             spread(Sample(seconds), 0), f"{max(record['peak_bytes'] for record in cell) / 1e6:.0f} MB"])
     yield "table", columns_of(results, "n", "parameters", "FLOPs", "loss at equal FLOPs", "time (lowest to highest)",
                               "loss at equal time", "processor seconds", "peak memory"), rows

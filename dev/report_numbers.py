@@ -79,7 +79,7 @@ def read_times(paths):
         with open(path, encoding="utf-8") as lines:
             for line in lines:
                 head = re.match(r"methods C=(\d+) L=(\d+) T=(\d+) B=(\d+),.* relative to (\S+)", line)
-                row = re.match(r"  (\S+) +~?([\d.]+) +\(([\d.]+) to ([\d.]+)\)", line)
+                row = re.match(r"  (\S+) +~? *([\d.]+) +\(([\d.]+) to ([\d.]+)\)", line)
                 if head:
                     shape = tuple(map(int, head.groups()[:4]))
                     times[shape + (head.group(5),)] = (1.0, 1.0, 1.0)
@@ -144,7 +144,7 @@ class Results:
         losses = []
         for record in self.cell(setting, method).values():
             cost = ratio(record)
-            if cost is not None:
+            if cost:
                 losses.append(loss_at(record, record["steps"] / max(1.0, cost)))
         return Sample(losses)
 

@@ -16,6 +16,7 @@ Exit codes: 0 all runs have a record, 1 some failed, 2 wrong table or options, 3
 """
 import argparse
 import ctypes
+import fcntl
 import glob
 import hashlib
 import json
@@ -132,8 +133,9 @@ class Job:
 
     def start(self):
         args = self.study.args
-        data = ["--data", args.data, "--val", args.val] + ["--threads", str(args.threads)]
-        checkpoints = glob.glob(os.path.join(self.folder, "step_*.safetensors"))
+        if self.phase == "train" and self.status() == "finished":
+            self.phase = "routes"
+        checkpoints = self.checkpoints()
         if self.phase == "train" and not checkpoints:
             shutil.rmtree(self.folder, ignore_errors=True)  # nothing of it can be used
         os.makedirs(self.folder, exist_ok=True)
@@ -141,19 +143,32 @@ class Job:
         if os.path.exists(self.notes):
             notes = read_json(self.notes)
         notes["lost"] |= notes["running"]  # killed with the study: its processor time is not known
-        if self.phase == "train":
-            if checkpoints and self.status() == "finished":
-                self.phase = "routes"
-            notes["running"] = self.phase == "train"
+        notes["running"] = self.phase == "train"
         write_json(self.notes, notes)
-        if self.phase == "train":
-            command = ["--resume", self.folder] if checkpoints else ["--out", self.folder] + as_arguments(self.options)
-            command += data + ["--save-every", str(args.save_every), "--keep", "1"]
+        options = {**self.study.given(self.options), "threads": args.threads}
+        texts = {key: options[key] for key in ("data", "val", "split", "threads") if key in options}
+        if self.phase == "routes":
+            command = ["routes", self.folder, "--eval-tokens", "16384"] + as_arguments(texts)
+        elif checkpoints:  # a checkpoint knows what decides the result, not how often it is looked at
+            command = as_arguments({**options, "resume": self.folder})
         else:
-            command = ["routes", self.folder, "--eval-tokens", "16384"] + data
+            command = as_arguments({**options, "out": self.folder})
+        if self.phase == "train":
+            command += ["--save-every", str(args.save_every), "--keep", "2"]
         with open(self.folder + ".out", "ab") as out:
             self.process = subprocess.Popen([args.binary] + command, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-                                            start_new_session=True, preexec_fn=self.study.child)
+                                            start_new_session=True, preexec_fn=self.study.child,
+                                            pass_fds=[self.study.lock.fileno()])
+
+    def checkpoints(self):
+        """Those to go on from. One of the last step says that the end, its evaluation, is missing: back to the one before."""
+        result = glob.glob(os.path.join(self.folder, "step_*.safetensors"))
+        if self.phase == "train":
+            for path in list(result):
+                if path.endswith(f"step_{self.options.get('steps', 0)}.safetensors"):
+                    os.remove(path)
+                    result.remove(path)
+        return result
 
     def status(self):
         try:
@@ -200,6 +215,8 @@ class Job:
 class Study:
     def __init__(self, table, args):
         self.table, self.args, self.stopping, self.paused = table, args, False, False
+        self.pid, self.lock = os.getpid(), None
+        self.texts = {key: getattr(args, key) for key in ("data", "val") if getattr(args, key)}
         self.runs = args.runs or os.path.join("runs", table.name)
         self.records = args.records or os.path.join(ROOT, "docs", "study", table.name)
         self.todo, self.finished = [], 0
@@ -212,11 +229,30 @@ class Study:
             if read_json(path)["given"] != options:
                 raise ValueError(f"{path}: the table now gives {name} other options; remove the record or rename the value")
 
+    def locked(self):
+        """One study at a time, and none beside runs that an earlier one has left behind: they hold the lock as well."""
+        os.makedirs(self.runs, exist_ok=True)
+        self.lock = open(os.path.join(self.runs, "lock"), "w", encoding="utf-8")
+        for _ in range(100):
+            try:
+                return fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(0.05)
+        raise ValueError(f"{self.runs}: another study, or a run of one, is at work there")
+
+    def given(self, options):
+        """A run's options with the texts of the command line, which win over the table's."""
+        if "val" in self.texts:
+            options = {key: value for key, value in options.items() if key != "split"}
+        return {**options, **self.texts}
+
     def child(self):
         """In the child, before the program: nice, and no life without the study."""
         os.nice(self.args.nice)
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != self.pid:  # it ended before that call
+            os._exit(1)
 
     def list(self):
         for name, _, _ in self.table.runs():
@@ -229,8 +265,7 @@ class Study:
         defaults = defaults_of(self.args.binary)
         for job in self.todo:
             try:
-                plan = plan_of(self.args.binary, {**job.options, "data": self.args.data, "val": self.args.val,
-                                                  "out": job.folder + ".none"})
+                plan = plan_of(self.args.binary, {**self.given(job.options), "out": job.folder + ".none"})
             except ValueError as error:
                 raise ValueError(f"{job.name}: {error}") from None
             job.weight = plan["flops_per_token"] * tokens_of(job.options, defaults)
@@ -255,7 +290,7 @@ class Study:
         return job.weight * job.step() / max(1, int(job.options.get("steps", 1000)))
 
     def go(self):
-        os.makedirs(self.runs, exist_ok=True)
+        self.locked()
         os.makedirs(self.records, exist_ok=True)
         self.check()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -270,7 +305,7 @@ class Study:
                 told = True
                 say("stopping: the runs save")
                 for job in running:
-                    job.process.send_signal(signal.SIGTERM)
+                    os.kill(job.process.pid, signal.SIGTERM)
             while self.todo and len(running) < self.args.jobs and not self.paused and not self.stopping:
                 job = self.todo.pop(0)
                 job.first = self.share(job)
@@ -303,7 +338,7 @@ def say(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", metavar="TABLE")
-    parser.add_argument("--data", metavar="TRAIN", help="training text")
+    parser.add_argument("--data", metavar="TRAIN", help="training text, where the table names none or another")
     parser.add_argument("--val", metavar="VALID", help="validation text; the last evaluation reads all of it")
     parser.add_argument("--binary", default=os.path.join(ROOT, "build", "train_gpt_cpu"))
     parser.add_argument("--runs", metavar="DIR", help="folders of the runs (default runs/TABLE)")
@@ -325,8 +360,8 @@ def main():
         if args.list:
             study.list()
             return 0
-        if not args.data or not args.val:
-            raise ValueError("--data and --val are needed")
+        if any("data" not in study.given(options) for _, _, options in table.runs()):
+            raise ValueError("--data is needed: the table names no text")
         begun = study.finished + sum(os.path.exists(job.folder) for job in study.todo)
         if begun and not args.resume:
             raise ValueError(f"{begun} runs of this table are begun or finished; --resume goes on")
