@@ -182,7 +182,7 @@ def draw_details(axis, curves, options):
         if any(any(row) for row in curve.values("routes", "details_share").values()):
             draw(axis, curve, "routes", "details_share", f"C{index % 10}", options, linewidth=1.2, marker=".")
     axis.set_ylabel("details' share")
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
 
 
 def plain_number(value, _):

@@ -161,14 +161,22 @@ class Job:
                                             pass_fds=[self.study.lock.fileno()])
 
     def checkpoints(self):
-        """Those to go on from. One of the last step says that the end, its evaluation, is missing: back to the one before."""
+        """Those to go on from. One whose evaluation is missing was saved just before the end of the program: not that one."""
         result = glob.glob(os.path.join(self.folder, "step_*.safetensors"))
-        if self.phase == "train":
-            for path in list(result):
-                if path.endswith(f"step_{self.options.get('steps', 0)}.safetensors"):
-                    os.remove(path)
-                    result.remove(path)
+        every, last = int(self.options.get("eval-every", 100)), int(self.options.get("steps", 1000))
+        for path in list(result) if self.phase == "train" else []:
+            step = int(re.search(r"step_(\d+)", path).group(1))
+            if step == last or (every and step and step % every == 0 and f'"eval","step":{step},' not in self.log()):
+                os.remove(path)
+                result.remove(path)
         return result
+
+    def log(self):
+        try:
+            with open(os.path.join(self.folder, "log.jsonl"), encoding="utf-8") as file:
+                return file.read()
+        except OSError:
+            return ""
 
     def status(self):
         try:
@@ -178,12 +186,7 @@ class Job:
 
     def step(self):
         """The last logged step."""
-        try:
-            with open(os.path.join(self.folder, "log.jsonl"), "rb") as file:
-                file.seek(max(0, os.path.getsize(file.name) - 4096))
-                return int(re.findall(rb'"event":"step","step":(\d+)', file.read())[-1])
-        except (OSError, IndexError):
-            return 0
+        return int((re.findall(r'"event":"step","step":(\d+)', self.log()) or [0])[-1])
 
     def poll(self):
         """None while it runs; then "done", "stopped" or the reason of the failure."""

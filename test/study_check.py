@@ -227,7 +227,7 @@ def check_html(page):
     parser = Html()
     parser.feed(read(page))
     missing = [link for link in parser.links if link.startswith("#") and link[1:] not in parser.ids]
-    if parser.open or missing or parser.pictures != 5 or len(parser.links) < 50:
+    if parser.open or missing or parser.pictures != 5 or len(parser.links) < 30:
         fail(f"open: {parser.open}; links to nothing: {missing}; {parser.pictures} pictures, {len(parser.links)} links")
 
 
