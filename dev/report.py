@@ -134,6 +134,15 @@ def difference(sample):
     return text + (f" (n={sample.n}, sd {sample.sd:.4f})" if sample.sd is not None else f" (n={sample.n})")
 
 
+def targets(results, setting, method):
+    """Steps to the last loss of the last of compare: 812 ± 20 (n=2), and how many runs do not reach it."""
+    steps, missed = results.target_steps(setting, method)
+    if method == results.base[-1] or steps.n + missed == 0:
+        return NONE
+    text = f"{spread(steps, 0)} (n={steps.n})" if steps.n else ""
+    return text + (", " if steps.n and missed else "") + (f"not reached by {missed}" if missed else "")
+
+
 def linked(results, setting, method, text):
     """The text, linked to the first record of the cell; the table of all runs links each."""
     cell = results.cell(setting, method)
@@ -161,7 +170,7 @@ def introduction(results, command):
     times = [record["cpu_seconds"] for record in records if record["cpu_seconds"] is not None]
     kinds = sorted({record["machine"] for record in records})
     commits = sorted({record["commit"] for record in records})
-    parts = f"{first['build']}, {first['simd']}, g++ or clang++ {first['compiler']}, {first['threads']} thread a run"
+    parts = f"{first['build']}, {first['simd']}, compiler {first['compiler']}, {first['threads']} thread a run"
     yield "head", "The study: depth, method, seed" if "depth" in results.axes else "The study: " + results.table.name
     yield "text", (f"Written by `{command}` from the records of finished runs; nothing here is edited by hand. "
                    + (f"**All {planned} runs are finished.**" if done == planned else
@@ -248,7 +257,8 @@ def budget_section(results):
                    "methods` at these shapes, measured apart; processor time is of the runs, on a machine that others used. The "
                    "loss at an earlier step is the last one, moved by the difference of the evaluations on the way, linear between them. "
                    "**A run stopped there is in the middle of its schedule; one that is planned for fewer steps would do better**, so "
-                   "equal budgets are somewhat unkind to the dearer methods.")
+                   "equal budgets are somewhat unkind to the dearer methods. Steps to the last loss of "
+                   f"`{results.base[-1]}` of the same seed: on the same curve.")
     rows = []
     for setting, method in cells(results):
         cell = list(results.cell(setting, method).values())
@@ -260,9 +270,9 @@ def budget_section(results):
             linked(results, setting, method, spread(results.at_budget(setting, method, lambda r, s=setting: results.flops_ratio(s, r)))),
             f"{time[0]:.3f} ({time[1]:.3f} to {time[2]:.3f})" if time else "not measured",
             spread(results.at_budget(setting, method, lambda _, t=time: t[0])) if time else NONE,
-            spread(Sample(seconds), 0), f"{max(record['peak_bytes'] for record in cell) / 1e6:.0f} MB"])
+            targets(results, setting, method), spread(Sample(seconds), 0), f"{max(record['peak_bytes'] for record in cell) / 1e6:.0f} MB"])
     yield "table", columns_of(results, "n", "parameters", "FLOPs", "loss at equal FLOPs", "time (lowest to highest)",
-                              "loss at equal time", "processor seconds", "peak memory"), rows
+                              "loss at equal time", f"steps to `{results.base[-1]}`'s loss", "processor seconds", "peak memory"), rows
 
 
 def curve_section(results):

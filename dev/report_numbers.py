@@ -66,6 +66,18 @@ def loss_at(record, step):
     return record["final_loss"] + interpolated(curve, min(step, curve[-1][0])) - curve[-1][1]
 
 
+def steps_to(record, target):
+    """The step at which the moved curve of loss_at first reaches the target; None where it does not."""
+    if not way(record):
+        return None
+    shift = record["final_loss"] - way(record)[-1][1]
+    curve = [[step, loss + shift] for step, loss, _ in way(record)]
+    for (x0, y0), (x1, y1) in zip(curve, curve[1:]):
+        if y1 <= target < y0:
+            return x0 + (x1 - x0) * (y0 - target) / (y0 - y1)
+    return None
+
+
 def routing_flops(record):
     """Of the depth mixer, a token, forward and backward: 14 C for each source of each read; a lone source is a copy."""
     sources = (record["routing"] or {}).get("sources") or []
@@ -147,6 +159,12 @@ class Results:
             if cost:
                 losses.append(loss_at(record, record["steps"] / max(1.0, cost)))
         return Sample(losses)
+
+    def target_steps(self, setting, method):
+        """Steps to the last loss of the last of compare, of the same seed; and of how many runs that do not reach it."""
+        theirs = self.cell(setting, self.base[-1])
+        found = [steps_to(record, theirs[seed]["final_loss"]) for seed, record in self.cell(setting, method).items() if seed in theirs]
+        return Sample([step for step in found if step is not None]), found.count(None)
 
     # ---- the published sentence
 

@@ -80,6 +80,13 @@ class RunFiles:
         slope = (right[1] - left[1]) / (right[0] - left[0]) if right != left else 0
         return self.loss + left[1] + slope * (step - left[0]) - last
 
+    def reaches(self, target):
+        curve = [(step, loss + self.loss - self.way[-1][1]) for step, loss in self.way]
+        for left, right in zip(curve, curve[1:]):
+            if left[1] > target >= right[1]:
+                return left[0] + (target - left[1]) / (right[1] - left[1]) * (right[0] - left[0])
+        return None
+
 
 def moments(values):
     mean = sum(values) / len(values)
@@ -138,6 +145,14 @@ class Expected:
             noise = self.pairs(depth, "again", "block")
             yield [[depth], [], difference(self.pairs(depth, "wav", "block")), [max(map(abs, noise)), len(noise)], [], []]
 
+    def target(self, depth, method):
+        if method == "prenorm":
+            return []
+        theirs = self.cells[depth, "prenorm"]
+        found = [run.reaches(theirs[seed].loss) for seed, run in sorted(self.cells[depth, method].items())]
+        steps = [step for step in found if step is not None]
+        return (spread(steps) + [len(steps)] if steps else []) + [len(found) - len(steps)] * (None in found)
+
     def budgets(self):
         for depth, method in self.order():
             runs = list(self.cells[depth, method].values())
@@ -146,7 +161,7 @@ class Expected:
             time = {"prenorm": (1, 1, 1), "block": (1.5, 1.1, 1.7)}.get(runs[0].options["router"]) if depth == 2 else None
             yield [[depth], [], [len(runs)], [runs[0].parameters], [ratio], spread([run.at(80 / ratio) for run in runs]),
                    list(time) if time else [], spread([run.at(80 / time[0]) for run in runs]) if time else [],
-                   spread([run.seconds for run in runs]), [max(run.peak for run in runs) / 1e6]]
+                   self.target(depth, method), spread([run.seconds for run in runs]), [max(run.peak for run in runs) / 1e6]]
 
     def runs(self):
         for depth, method in self.order():
