@@ -14,9 +14,10 @@ NAME.options is one run, an option a line: `make NAME` bakes it into build/NAME.
     skip AXIS=VALUE ...         leaves out the runs for which all of these hold
 The runs are all combinations of the axes. Of an option that stands twice the last counts, axes in the order in which they
 first appear. A run is called by its axes and values, the axis "method" by its value alone: depth12-wav-seed1.
-For dev/report.py, about values of the axis "method" (others: dev/report.py):
+For dev/report.py, values of the axis "method":
     compare METHOD ...          what the others are compared with
     noise METHOD OTHER          two names of one configuration that differ in a seed only
+    about WORDS                 a sentence for the page: the texts
     claim METHOD OTHER DEPTH=worse|level|better|best ...    a published sentence, to be supported or not
 
 FLOPs as the program counts them: 6 x parameters of the matrix products + 6 L C T a token; nothing for norms and routing.
@@ -33,7 +34,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(ROOT, "dev", "experiments")
-NOTES = ("compare", "noise", "claim")
+NOTES = ("compare", "noise", "claim", "about")
 
 
 class Table:
@@ -78,7 +79,7 @@ class Table:
         elif not colon and words[0] == "skip" and all("=" in word for word in words[1:]):
             self.skips.append(dict(word.split("=", 1) for word in words[1:]))
         elif not colon and words[0] in NOTES and len(words) > 1:
-            self.notes[words[0]] = words[1:]
+            self.notes[words[0]] += words[1:]
         else:
             raise ValueError(f"not understood: {line}")
 

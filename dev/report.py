@@ -177,8 +177,9 @@ def introduction(results, command):
                       f"**Partial: {done} of {planned} runs are finished;** n stands beside every figure."))
     yield from claim_section(results)
     yield "head", "What was run"
-    yield "text", (f"Options of all runs: `{' '.join(as_arguments(results.table.all))}`; of the axes: "
-                   f"[{results.table.name}.table](../dev/experiments/{results.table.name}.table). Data: {first['data']}, fingerprint "
+    yield "text", (f"Options of all runs: `{' '.join(as_arguments(results.table.all))}`; those of the axes stand in "
+                   f"[{results.table.name}.table](../dev/experiments/{results.table.name}.table). "
+                   f"Data: {' '.join(results.table.notes['about'] + [''])}{first['data']}, fingerprint "
                    f"{' '.join(sorted({r['data_fingerprint'] for r in records}))}. The last evaluation reads the whole validation "
                    f"text ({first['predictions']:,} predictions): that is *the loss* below, in nats a character.")
     yield "text", (f"Program: commit {', '.join(commits)} ({parts}). Machine: {'; '.join(kinds)}, shared with others. Processor time of "
@@ -325,7 +326,7 @@ def run_section(results):
     yield "head", "Every run"
     seeds = list(results.table.axes.get("seed", {"": {}}))
     rows = []
-    for setting, method in cells(results):
+    for setting, method in ((setting, method) for setting in results.settings for method in results.methods):
         cell = results.cell(setting, method)
         rows.append(begin_row(setting, method) + [f"[{cell[seed]['final_loss']:.4f}]({results.address(cell[seed])})" if seed in cell else NONE
                                                   for seed in seeds])
