@@ -101,6 +101,7 @@ check "study: a pause file stops the runs" paused
 check "study: wrong tables are refused with their line, wrong options with their run" bad_tables
 check "study: a record with other options is refused" other_options
 check "study: run.json given back as options gives the same file" options_again
+check "report: verdicts follow from the intervals, those from tables of t" 'python3 "$here/study_check.py" verdicts "$table" "$whole/records" made'
 check "experiments: parameters and FLOPs of every file" listed
 
 figures() {

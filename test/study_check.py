@@ -6,6 +6,7 @@ Run:    study_check.py logs RUNS                      every log has each step on
         study_check.py options RUN.json               its options, one a line, for --options
         study_check.py report PAGE TABLE RUNS PICTURES   every figure of the page's tables again from the runs' files
         study_check.py html PAGE                      tags are closed, pictures are inside, links lead somewhere
+        study_check.py verdicts TABLE RECORDS FOLDER  what dev/report_numbers.py finds in records with losses made for it
         study_check.py plot RUN                       dev/plot.py puts every step where the log says
 """
 import base64
@@ -246,8 +247,43 @@ def check_html(page):
         fail(f"open: {parser.open}; links to nothing: {missing}; {parser.pictures} pictures, {len(parser.links)} links")
 
 
-def check_plot(run):
+def import_dev():
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "dev"))
+
+
+def check_verdicts(table, records, folder):
+    """Losses of depth 2, three seeds: those of block, and of the others a difference for each seed."""
+    import_dev()
+    import experiments
+    import report_numbers
+    for degrees, value in T975.items():
+        if abs(report_numbers.t_quantile(degrees) - value) > 1e-6:
+            fail(f"t of {degrees} degrees of freedom: {report_numbers.t_quantile(degrees)}, need {value}")
+    even, wide, none = (0.1, 0.11, 0.09), (0.1, 0.5, -0.2), (0.0, 0.001, -0.001)
+    cases = (("2=worse", even, none, "supports"), ("2=worse", wide, none, "does not support"), ("2=level", wide, none, "supports"),
+             ("2=better", even, none, "does not support"), ("2=better", [-x for x in even], none, "supports"),
+             ("2=best", [-x for x in even], none, "supports"), ("2=best", [-x for x in even], wide, "cannot yet say"),
+             ("2=best", [-x for x in even], [-2 * x for x in even], "does not support"), ("4=level", none, none, "cannot yet say"),
+             ("2=worse 4=level", even, none, "cannot yet say"), ("2=better 4=level", even, none, "does not support"))
+    os.makedirs(folder, exist_ok=True)
+    for claim, wav, prenorm, answer in cases:
+        for name in os.listdir(records):
+            if name.endswith(".json"):
+                record = json.loads(read(os.path.join(records, name)))
+                shift = {"wav": wav, "prenorm": prenorm}.get(record["point"]["method"], none)
+                seed = int(record["point"]["seed"])
+                record["final_loss"] = 3 + seed / 10 + (shift[seed - 1] if record["point"]["method"] != "block" else 0)
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    json.dump(record, file)
+        described = experiments.Table(table)
+        described.notes["claim"] = ["wav", "block"] + claim.split()
+        found = report_numbers.Results(described, folder).answer()
+        if found != answer:
+            fail(f"{claim}, wav {wav}, prenorm {prenorm}: '{found}', need '{answer}'")
+
+
+def check_plot(run):
+    import_dev()
     import plot
     drawn = plot.Run(run).column("step", "loss")
     logged = {event["step"]: event["loss"] for event in read_lines(os.path.join(run, "log.jsonl")) if event["event"] == "step"}
@@ -257,5 +293,6 @@ def check_plot(run):
 
 
 if __name__ == "__main__":
-    {"logs": check_logs, "options": print_options, "report": check_report, "html": check_html, "plot": check_plot}[sys.argv[1]](
-        *sys.argv[2:])
+    COMMANDS = {"logs": check_logs, "options": print_options, "report": check_report, "html": check_html,
+                "verdicts": check_verdicts, "plot": check_plot}
+    COMMANDS[sys.argv[1]](*sys.argv[2:])
