@@ -137,6 +137,10 @@ $(EXPERIMENTS:%=$(OUT)/%): $(OUT)/%: dev/experiments/%.options train_gpt.cu $(OU
 	  $(CXX) $(CXXFLAGS) $(INCLUDE_$(if $(BUILD),$(BUILD),cpu)) -x c++ train_gpt.cu -o $@)) \
 	  $(STAMP) -DWAV_EXPERIMENT='"$(abspath $@).inc"' -MMD -MP -MF $@.d
 
+.PHONY: experiments
+experiments: $(OUT)/train_gpt_cpu
+	@python3 dev/experiments.py $<
+
 demo: $(OUT)/train_gpt_cpu
 	@sh dev/demo.sh $(OUT)/train_gpt_cpu
 
@@ -177,6 +181,7 @@ help:
 	@echo "                ONLY=\"wav haares\": the cases with one of these words in their name; ONLY=--list names all"
 	@echo "make bench      every layer and the whole step as a share of the FMA peak measured in the same run"
 	@echo "make NAME       build/NAME with the options of dev/experiments/NAME.options: $(EXPERIMENTS)"
+	@echo "make experiments  parameters and FLOPs of every file of dev/experiments (python3; tables are for dev/study.py)"
 	@echo "make readme     writes docs/options.md and the methods in README.md anew from the program itself"
 	@echo "make clean"
 	@echo "variables: CXX=$(CXX)  ARCH=native|avx512|avx2|neon|generic|wide  BUILD=plain|cpu|exact|emulated  OUT=build"
