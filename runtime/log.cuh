@@ -39,6 +39,8 @@ struct RunLog {
     if (fwrite(line.data(), 1, line.size(), file) != line.size() || fflush(file))
       throw system_error("write", log_path(), errno);
   }
+  // Did the run that goes on log this before, at this step?
+  bool has(const std::string &kind, int64_t step) const { return earlier.count({kind, step}) > 0; }
   // Sets or replaces a fact; status() writes them
   void fact(const std::string &key, const json::Literal &value) {
     for (auto &member : facts)
@@ -63,6 +65,7 @@ struct RunLog {
  private:
   FILE *file = nullptr;
   json::Members facts;
+  std::set<std::pair<std::string, int64_t>> earlier;  // events of the lines that were kept, but for steps
 
   void cut(int64_t last_step) {
     const std::string old = file_exists(log_path()) ? read_file(log_path()) : "";
@@ -76,7 +79,11 @@ struct RunLog {
       const json::Value *step = v.find("step");
       int64_t n = 0;
       if (!step || !step->to(n)) throw Error(where + ": no event with a step; remove the line to go on");
-      if (n <= last_step) kept += line + "\n";
+      if (n <= last_step) {
+        kept += line + "\n";
+        const json::Value *kind = v.find("event");
+        if (kind && kind->text != "step") earlier.insert({kind->text, n});
+      }
       at = end + 1;
     }
     if (kept != old) write_file(log_path(), kept);
@@ -103,7 +110,7 @@ inline std::string count_text(double x) {  // 950, 12.3k, 4.56M
 struct StepInfo {
   int64_t step = 0;  // steps done
   double loss = 0, lr = 0, norm = 0, tokens_per_second = 0;
-  double fma_share = -1;  // of the FMA peak, 0 to 1; < 0: not known, left out
+  double fma_share = -1;  // of the FMA peak, 0 to 1; outside: not known, left out
 };
 
 // One line that is rewritten in place on a terminal (at most 10 times a second); in a file a line for the first three
@@ -132,6 +139,17 @@ struct Progress {
       fprintf(out, "\r%s\033[K", text.substr(0, width()).c_str());
       open = true;
     }
+    fflush(out);
+  }
+  // How far something long has come that is no step, if it takes more than 10 s
+  void part(const char *what, int64_t part, int64_t all, double begin, double now) {
+    if (now - begin < 10 || now - last < (terminal ? 0.1 : 10)) return;
+    last = now;
+    const double left = part > 0 ? (now - begin) / (double)part * (double)(all - part) : 0;
+    const std::string text =
+        format("%s: %.0f %% | %s left", what, 100 * (double)part / (double)all, duration_text(left).c_str());
+    fprintf(out, terminal ? "\r%s\033[K" : "%s\n", text.c_str());
+    open = terminal;
     fflush(out);
   }
   // A line of its own: an evaluation, a sample, a checkpoint
@@ -164,7 +182,7 @@ struct Progress {
   std::string step_text(const StepInfo &s, double now) const {
     std::string text = format("step %lld/%lld | loss %.4f | lr %.1e | norm %.2f | %s tok/s", (long long)s.step,
                               (long long)steps, s.loss, s.lr, s.norm, count_text(s.tokens_per_second).c_str());
-    if (s.fma_share >= 0) text += format(" | %.0f %% of FMA peak", 100 * s.fma_share);
+    if (s.fma_share >= 0 && s.fma_share <= 1) text += format(" | %.0f %% of FMA peak", 100 * s.fma_share);
     const double done = (double)(s.step - first);
     return text + " | " + duration_text(done > 0 ? (now - start) / done * (double)(steps - s.step) : 0) + " left";
   }

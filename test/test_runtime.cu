@@ -224,7 +224,7 @@ static void test_progress() {
 }
 
 static void test_signals() {
-  check::test("SIGINT and SIGTERM set the flag, earlier handlers come back", [] {
+  check::test("signals set their flags, earlier handlers come back", [] {
     static volatile sig_atomic_t earlier = 0;
     const auto old = signal(SIGINT, [](int) { earlier = 1; });
     {
@@ -232,9 +232,22 @@ static void test_signals() {
       check::that(!stop.requested() && stop.name()[0] == 0, "quiet");
       raise(SIGTERM);
       check::that(stop.requested() && !strcmp(stop.name(), "SIGTERM"), "SIGTERM");
+      raise(SIGTERM);
       raise(SIGINT);
-      raise(SIGINT);
-      check::that(!strcmp(stop.name(), "SIGINT") && !earlier, "SIGINT, twice");
+      check::that(!strcmp(stop.name(), "SIGTERM") && !earlier, "signals of one moment are one");
+    }
+    {
+      StopFlag stop;
+      raise(SIGHUP);
+      check::that(!strcmp(stop.name(), "SIGHUP"), "SIGHUP");
+    }
+    {
+      StopFlag stop;
+      raise(SIGXFSZ);
+      raise(SIGPIPE);
+      check::that(!stop.requested() && !stop.take_save(), "ignored");
+      raise(SIGUSR1);
+      check::that(!stop.requested() && stop.take_save() && !stop.take_save(), "SIGUSR1, once");
     }
     raise(SIGINT);
     check::that(earlier == 1, "restored");

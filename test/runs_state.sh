@@ -1,0 +1,89 @@
+# runs_state.sh: read by runs.sh. State is never lost: what is on the disk when a run is stopped, killed or goes wrong.
+
+# A validation text of ten million bytes: an evaluation of all of it takes longer than a signal to arrive
+half="--data stories:20 --split 50/50/0"
+long_text="$half --eval-tokens 100000000"
+begin() {  # DIR ARGS...: train in the background, for at most a minute; its number is in $process
+  folder=$1
+  shift
+  (ulimit -t 60 && exec "$cpu" $(others "$@") "$@" --out "$folder") >"$folder.out" 2>"$folder.err" &
+  process=$!
+}
+until_true() {  # CONDITION, at most 20 s
+  waited=0
+  until eval "$1"; do
+    [ $waited -lt 400 ] || { echo "it never came true: $1"; return 1; }
+    sleep 0.05
+    waited=$((waited + 1))
+  done
+}
+ends_with() {  # CODE, of $process
+  wait $process
+  code=$?
+  [ $code -eq $1 ] || { echo "exit code $code, wanted $1"; return 1; }
+}
+status() { says "$1/run.json" "\"status\": \"$2\""; }  # DIR STATUS
+newest() { ls "$1" | sed -n 's/^step_\([0-9]*\).safetensors$/\1/p' | sort -n | tail -n 1; }
+events() { grep -c "{\"event\":\"$2\",\"step\":$3," "$1/log.jsonl"; }  # DIR KIND STEP: how many
+
+check "a checkpoint stands before every evaluation and sample; the newest two are kept, or as many as asked" '
+  train cpu a --eval-every 5 && [ "$(ls a | grep -c step_)" -eq 2 ] && [ -e a/step_15.safetensors ] &&
+    train cpu b --sample-every 5 --keep 0 && [ "$(ls b | grep -c step_)" -eq 4 ] && same a b 20 &&
+    train cpu c --save-minutes 1e-9 --keep 3 && [ "$(ls c | grep -c step_)" -eq 3 ] && same a c 20'
+check "kill -9 in an evaluation loses nothing: resumed, the evaluation is made up for, the same file" '
+  begin k $long_text --eval-every 5 && until_true "[ -e k/step_5.safetensors ]" && kill -9 $process
+  ends_with 137 && [ "$(newest k)" -eq 5 ] && run cpu --resume k --eval-every 5 --final-tokens 99 &&
+    [ $(events k eval 5) -eq 1 ] && [ $(events k routes 5) -eq 1 ] && steps_logged k 20 &&
+    train cpu whole $half --eval-every 5 --final-tokens 99 && same k whole 20'
+for signal in TERM HUP INT; do
+  check "SIG$signal in an evaluation: left at once, exit 3; resumed and finished, exit 0" '
+    begin s $long_text --eval-every 5 && until_true "[ -e s/step_5.safetensors ]" && sleep 0.2 && kill -$signal $process
+    ends_with 3 && status s stopped && says s.out "by SIG$signal" && [ ! -s s.err ] && [ $(events s eval 5) -eq 0 ] &&
+      run cpu --resume s --final-tokens 99 && status s finished && steps_logged s 20'
+done
+check "SIGTERM in the last evaluation: exit 3, the state is there; resumed: evaluated, exit 0" '
+  begin s $long_text && until_true "[ -e s/step_20.safetensors ]" && sleep 0.2 && kill -TERM $process
+  ends_with 3 && status s stopped && [ "$(newest s)" -eq 20 ] && cp s/step_20.safetensors before || exit 1
+  run cpu --resume s --final-tokens 99 && status s finished && [ $(events s eval 20) -eq 1 ] &&
+    cmp before s/step_20.safetensors && refused 1 cpu --resume s && one_line && says stderr "the run is finished"'
+check "SIGTERM while it writes a sample: exit 3" '
+  begin s --sample-every 5 --tokens 1000000 && until_true "[ -e s/step_5.safetensors ]" && sleep 0.2 &&
+    kill -TERM $process
+  ends_with 3 && status s stopped && run cpu --resume s && status s finished'
+check "a second signal ends the process at once; two of the same moment are one" '
+  begin s $long_text --batch 4096 --micro-batch 4096 --steps 2 && until_true "[ -e s/run.json ]" && kill -TERM $process &&
+    sleep 0.5 && kill -TERM $process
+  ends_with 143 || exit 1
+  begin t --steps 100000 --eval-every 0 && until_true "[ -s t/log.jsonl ]" && kill -TERM $process && kill -TERM $process
+  ends_with 3'
+check "SIGUSR1 saves and the run goes on" '
+  begin s --steps 100000 --eval-every 0 && until_true "[ -s s/log.jsonl ]" && kill -USR1 $process &&
+    until_true "ls s/step_*" && kill -TERM $process
+  ends_with 3 && says s.out "saved after step" && [ "$(ls s | grep -c step_)" -ge 1 ]'
+check "--max-minutes is kept in an evaluation too, exit 3; --stop-after, exit 0" '
+  begin s $long_text --eval-every 5 --max-minutes 0.02
+  ends_with 3 && [ "$(newest s)" -eq 5 ] && status s stopped && train cpu t --stop-after 7 && status t stopped'
+check "nohup stays: a SIGHUP that was ignored before is ignored" '
+  (trap "" HUP; ulimit -t 60; exec "$cpu" $(others --steps 100000) --steps 100000 --eval-every 0 --out s >s.out 2>&1) & process=$!
+  until_true "[ -s s/log.jsonl ]" && kill -HUP $process && sleep 0.5 && kill -0 $process && kill -TERM $process
+  ends_with 3'
+# what becomes of a bad value in a file: its place is named by every command, and nothing is written
+check "a file with an infinity: eval, sample, routes, show, --init-from and --resume name tensor and index, exit 1" '
+  train cpu a --steps 4 --stop-after 2 && f=a/step_2.safetensors && infinite $f 41 && cp $f bad || exit 1
+  for command in "eval a" "sample a" "routes a" "show a" "--resume a" "$model --init-from $f --out n"; do
+    refused 1 cpu $command && one_line && says stderr "embed\[41\] = \[1,5\] is inf" || exit 1
+  done
+  cmp $f bad && [ -z "$(ls n 2>/dev/null | grep safetensors)" ]'
+# a first moment near the largest float: the parameter becomes infinite in the next step
+check "a parameter that becomes infinite is not saved, at the end neither: exit 1, the good file stays" '
+  for last in 3 6; do
+    train cpu a --steps $last --stop-after 2 && f=a/step_2.safetensors &&
+      write_bytes $f $(($(data_start $f) + ($(wc -c <$f) - $(data_start $f)) / 3)) "\\000\\000\\000\\177" && cp $f good &&
+      refused 1 cpu --resume a && one_line && says stderr "the parameter embed\[0\] = \[0,0\] is -inf" &&
+      says stderr "of step 2, is good" && status a failed && [ "$(newest a)" -eq 2 ] && cmp good $f && rm -r a || exit 1
+  done'
+check "bad tokens of the validation text lose nothing: the state is saved, exit 1" '
+  printf "\210\330\064\001\001\000\000\000\240\017\000\000" >v.bin && head -c 1012 /dev/zero >>v.bin && cp v.bin t.bin &&
+    head -c 8000 /dev/zero >>t.bin && head -c 7000 /dev/zero >>v.bin && head -c 1000 /dev/zero | tr "\000" "\377" >>v.bin &&
+    refused_train 1 cpu a --data t.bin --val v.bin --eval-every 5 --eval-tokens 99 && one_line &&
+    says stderr "v.bin: token 65535 at offset 8024" && [ "$(newest a)" -eq 20 ] && status a failed'
