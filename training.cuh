@@ -18,29 +18,47 @@ struct Training {
   std::string checkpoint;  // to begin with: of --resume or --init-from, or ""
   int64_t first_step = 0;
   int threads = 1;
+  std::unique_ptr<runtime::FolderLock> lock = std::make_unique<runtime::FolderLock>();  // of o.out
 };
 
 // Does run.json say that nothing is left to be done?
 inline bool finished(const std::string &directory) {
-  const json::Value run = runtime::RunLog::previous(directory), *status = run.find("status");
+  const json::Value run = runtime::RunLog::previous(directory);
+  const json::Value *status = run.find("status");
   return status && status->text == "finished";
+}
+
+// The folder, if it is there; a new one is locked when it is made
+inline void lock_folder(Training &t, const std::string &directory) {
+  if (t.o.dry_run) return;
+  runtime::refuse_unwritable(directory);
+  if (runtime::file_exists(directory)) t.lock->take(directory);
+}
+inline void refuse_used(const std::string &directory) {
+  if (!runtime::checkpoint_steps(directory).empty())
+    throw Error(directory +
+                ": holds checkpoints of an earlier run; --resume goes on with it, --out names another folder");
 }
 
 // --resume: the science of the checkpoint, the rest of the command line; returns the data's fingerprint
 inline std::string take_up(Training &t, const Parsed &parsed, std::unique_ptr<data::Tokenizer> &fixed) {
-  t.checkpoint = runtime::find_checkpoint(t.o.resume_from.empty() ? t.o.out : t.o.resume_from);
+  const std::string from = t.o.resume_from.empty() ? t.o.out : t.o.resume_from;
+  t.checkpoint = runtime::find_checkpoint(from);
+  lock_folder(t, parsed.given.count("out") ? t.o.out : runtime::parent_directory(t.checkpoint));
+  t.checkpoint = runtime::find_checkpoint(from);  // now that no other run can add one
   const runtime::SafetensorsFile file(t.checkpoint);
   const runtime::CheckpointInfo info = runtime::read_info(file, t.o);
   resolve(t.o);
   std::vector<std::string> errors = runtime::science_differences(t.o, info.options, &parsed.given);
   t.o = info.options;
+  t.o.out = runtime::without_slashes(t.o.out);
   t.first_step = info.step;
   for (const std::string &e : runtime::contradictions(t.o, "train", parsed.given)) errors.push_back(e);
   if (const int code = report(errors)) exit(code);
   fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(info.tokenizer));
   const std::string directory = runtime::parent_directory(t.checkpoint);
   if (!parsed.given.count("out")) t.o.out = directory;
-  if (t.o.out != directory && !runtime::checkpoint_steps(t.o.out).empty())
+  if (!runtime::same_folder(t.o.out, directory) && !runtime::checkpoint_steps(t.o.out).empty())
     throw Error(t.o.out + ": holds checkpoints of another run; --out names a folder without");
   if (t.first_step >= t.o.steps && finished(directory))
     throw Error(format("%s: the run is finished (step %lld of %lld); --init-from begins another from its parameters",
@@ -54,9 +72,8 @@ inline std::string take_up(Training &t, const Parsed &parsed, std::unique_ptr<da
 inline void begin(Training &t, std::unique_ptr<data::Tokenizer> &fixed) {
   resolve(t.o);
   if (!t.o.init_from.empty()) t.checkpoint = runtime::find_checkpoint(t.o.init_from);
-  if (!t.o.dry_run && !runtime::checkpoint_steps(t.o.out).empty())
-    throw Error(t.o.out +
-                ": holds checkpoints of an earlier run; --resume goes on with it, --out names another folder");
+  lock_folder(t, t.o.out);
+  if (!t.o.dry_run) refuse_used(t.o.out);
   if (t.checkpoint.empty()) return;
   const runtime::SafetensorsFile file(t.checkpoint);
   const Options from = runtime::read_info(file, t.o).options;
@@ -70,6 +87,7 @@ inline void begin(Training &t, std::unique_ptr<data::Tokenizer> &fixed) {
 inline Training prepare(const Parsed &parsed) {
   Training t;
   t.o = parsed.options;
+  t.o.out = runtime::without_slashes(t.o.out);
   std::unique_ptr<data::Tokenizer> fixed;
   std::string fingerprint;
   if (t.o.resume)
@@ -365,6 +383,11 @@ inline int train(const Parsed &parsed, const Program &program) {
   else
     load_state(model, runtime::SafetensorsFile(t.checkpoint), t.o.resume);
   const json::Value before = t.o.resume ? runtime::RunLog::previous(t.o.out) : json::Value();
+  if (!t.lock->held()) {
+    runtime::make_directories(t.o.out);
+    t.lock->take(t.o.out);
+    if (!t.o.resume) refuse_used(t.o.out);
+  }
   runtime::RunLog log(t.o.out, t.o.resume ? t.first_step : -1);
   runtime::Progress progress(stdout, t.first_step, t.o.steps, runtime::seconds_now());
   runtime::StopFlag stop;

@@ -87,3 +87,31 @@ check "bad tokens of the validation text lose nothing: the state is saved, exit 
     head -c 8000 /dev/zero >>t.bin && head -c 7000 /dev/zero >>v.bin && head -c 1000 /dev/zero | tr "\000" "\377" >>v.bin &&
     refused_train 1 cpu a --data t.bin --val v.bin --eval-every 5 --eval-tokens 99 && one_line &&
     says stderr "v.bin: token 65535 at offset 8024" && [ "$(newest a)" -eq 20 ] && status a failed'
+
+# ---- one run, one folder
+
+check "two runs in one folder: the second says so, exit 1, and changes nothing; after kill -9 the folder is free" '
+  begin s --steps 100000 --eval-every 0 --save-every 1 && until_true "ls s/step_*" || exit 1
+  refused_train 1 cpu s/ --steps 3 && one_line && says stderr "another run is writing" &&
+    refused 1 cpu --resume ./s/. && one_line && says stderr "another run is writing" && kill -9 $process
+  ends_with 137 || exit 1
+  "$cpu" --resume s --max-minutes 1e-9 >stdout
+  [ $? -eq 3 ] && [ -z "$(ls s | grep tmp)" ]'
+check "two runs that begin at the same moment in one new folder: one of them runs, whole" '
+  begin s && first=$process && begin s && wait $first; a=$?; wait $process; b=$?
+  [ $((a + b)) -eq 1 ] && status s finished && steps_logged s 20'
+check "runs/x, runs/x/ and ./runs/x are one folder" '
+  train cpu whole && for name in r r/ ./r "$PWD/r/"; do
+    rm -rf r && train cpu r --stop-after 5 && run cpu --resume $name --out r/ --stop-after 9 && run cpu --out $name --resume &&
+      same whole r 20 && [ "$(ls -a r | grep -c "^log.jsonl\|^run.json")" -eq 2 ] || exit 1
+  done'
+check "killed between its last save and run.json: --resume completes it, exit 0; unfinished files are removed" '
+  train cpu a && cp -r a b && grep -v "\"event\":\"eval\",\"step\":20" a/log.jsonl >b/log.jsonl &&
+    sed "s/\"finished\"/\"running\"/" a/run.json >b/run.json && echo x >b/step_20.safetensors.tmp && echo x >b/run.json.tmp &&
+    run cpu --resume b && status b finished && [ -z "$(ls b | grep tmp)" ] && [ $(events b eval 20) -eq 1 ] && same a b 20 &&
+    echo "{\"status\": \"run" >b/run.json && "$cpu" --resume b --data stories:0.05 >stdout 2>stderr && status b finished &&
+    says stderr "note: b/run.json"'
+check "a damaged log.jsonl is set aside with a note; the run goes on" '
+  train cpu a && train cpu b --stop-after 5 && cp b/log.jsonl old && { echo "{\"event\":\"st"; echo hello; } >>b/log.jsonl &&
+    cp b/log.jsonl damaged && run cpu --resume b && says stdout "note: b/log.jsonl:6" && cmp damaged b/log.jsonl.1 &&
+    same a b 20 && steps_logged b 20'
