@@ -47,15 +47,39 @@ inline Config config_of(const Options &o, int vocabulary) {
   return c;
 }
 
+// What run.json says under "paths": where --data and --val are, whatever the working directory is then
+inline std::string absolute_path(const std::string &path) {
+  char here[4096];
+  if (path.empty() || path[0] == '/' || data::is_stories(path) || !getcwd(here, sizeof here)) return path;
+  return std::string(here) + "/" + path;
+}
+inline bool there(const std::string &pattern) {
+  try {
+    return data::is_stories(pattern) || !data::files_of(pattern).empty();
+  } catch (const Error &) {
+    return false;
+  }
+}
+
 // --data, --val and --skip-unknown, where not given, are those of the run that wrote the checkpoint (its run.json)
 inline void data_options_of_run(Options &o, const std::set<std::string> &given, const std::string &directory) {
-  const json::Value run = runtime::RunLog::previous(directory), *options = run.find("options");
+  const json::Value run = runtime::RunLog::previous(directory);
+  const json::Value *options = run.find("options"), *paths = run.find("paths");
+  const std::string path = directory + "/run.json";
+  if (!given.count("data") && !(options && options->find("data")))
+    throw Error(path + " is missing or does not say which data the run was trained with; give --data");
   const bool other_text = given.count("data") || given.count("split");  // then the run's --val does not belong to it
-  for (const char *name : {"data", "val", "skip-unknown"})
-    if (other_text && !strcmp(name, "val"))
-      continue;
-    else if (options && !given.count(name) && options->find(name))
-      runtime::restore_option(o, name, *options->find(name), directory + "/run.json");
+  const json::Value *val = options ? options->find("val") : nullptr;
+  if (given.count("data") && !given.count("val") && !given.count("split") && val && !val->text.empty())
+    throw Error(
+        format("%s: the run's validation text was %s, beside other --data; give --val too, or --split to take "
+               "a part of --data",
+               path.c_str(), val->text.c_str()));
+  for (const char *name : {"data", "val", "skip-unknown"}) {
+    const json::Value *value = options ? options->find(name) : nullptr, *absolute = paths ? paths->find(name) : nullptr;
+    if (!value || given.count(name) || (other_text && !strcmp(name, "val"))) continue;
+    runtime::restore_option(o, name, absolute && there(absolute->text) ? *absolute : *value, path);
+  }
 }
 
 inline data::Corpus open_data(const Options &o, const data::Tokenizer *fixed) {

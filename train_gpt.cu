@@ -16,22 +16,32 @@ struct Loaded {
   Options o;
   data::Tokenizer tokenizer;
   std::unique_ptr<GPT<float>> model;
+  std::string fingerprint;  // of the data that it was trained with
 };
 static Loaded load(const Parsed &parsed, const Sizes &sizes) {
   const runtime::SafetensorsFile file(runtime::find_checkpoint(parsed.positional[0]));
   const runtime::CheckpointInfo info = runtime::read_info(file, parsed.options);
-  Loaded l{info.options, data::Tokenizer::from_text(info.tokenizer), nullptr};
+  Loaded l{info.options, data::Tokenizer::from_text(info.tokenizer), nullptr, info.fingerprint};
   if (parsed.given.count("split")) l.o.split = parsed.options.split;
   device::set_threads(l.o.threads);
   l.model = std::make_unique<GPT<float>>(config_of(l.o, l.tokenizer.vocabulary), sizes);
   load_state(*l.model, file, false);
   return l;
 }
+// The data that a command reads, said; a note where the checkpoint was trained with others
+static data::Corpus open_and_say(const Loaded &l) {
+  data::Corpus corpus = open_data(l.o, &l.tokenizer);
+  printf("data: %s\n", corpus.description.c_str());
+  if (hex(corpus.fingerprint) != l.fingerprint)
+    printf("note: other data than it was trained with: fingerprint %s, the checkpoint says %s\n",
+           hex(corpus.fingerprint).c_str(), l.fingerprint.c_str());
+  return corpus;
+}
 static int eval_command(const Parsed &parsed) {
   Loaded l = load(parsed, {parsed.options.batch, 1, false});
   data_options_of_run(l.o, parsed.given, runtime::parent_directory(runtime::find_checkpoint(parsed.positional[0])));
   if (const int code = report(runtime::contradictions(l.o, "eval", parsed.given))) return code;
-  const data::Corpus corpus = open_data(l.o, &l.tokenizer);
+  const data::Corpus corpus = open_and_say(l);
   const data::EvalWindows windows(l.o.part == "test" ? corpus.test : corpus.val, l.model->c.T, 0,
                                   l.o.part == "test" ? "test data" : "validation data");
   printf("%s: %s\n", l.o.part.c_str(), evaluate(*l.model, windows, l.tokenizer).text().c_str());
@@ -41,7 +51,7 @@ static int routes_command(const Parsed &parsed) {
   const std::string path = runtime::find_checkpoint(parsed.positional[0]), directory = runtime::parent_directory(path);
   Loaded l = load(parsed, {parsed.options.batch, 1, true});
   data_options_of_run(l.o, parsed.given, directory);
-  const data::Corpus corpus = open_data(l.o, &l.tokenizer);
+  const data::Corpus corpus = open_and_say(l);
   const data::EvalWindows windows(corpus.val, l.model->c.T, std::max(l.o.eval_tokens, l.model->c.T));
   if (windows.predictions < windows.T)
     throw Error(format("validation data: %lld predictions, need %lld for one whole window; use more data",

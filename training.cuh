@@ -125,6 +125,9 @@ inline void write_facts(runtime::RunLog &log, const Training &t, const Program &
   log.fact("threads", t.threads);
   log.fact("float_order", exact::FLOAT_ORDER);
   log.fact("data", t.corpus.description);
+  log.fact("paths",
+           json::Literal::raw(json::object(
+               {{"data", absolute_path(t.o.data)}, {"val", absolute_path(t.o.val)}, {"out", absolute_path(t.o.out)}})));
   log.fact("data_fingerprint", hex(t.corpus.fingerprint));
   log.fact("parameters", model.table.parameters);
   log.fact("planned_bytes", plan.total());
@@ -298,6 +301,16 @@ struct Loop {
 // How a run ended: `interrupted` by a signal or --max-minutes, `stopped` by --stop-after
 enum class Ending { finished, stopped, interrupted };
 
+// At the end: the files may have been changed in a way that no read could notice
+inline void refuse_other_data(const data::Corpus &corpus) {
+  const uint64_t now = corpus.fingerprint_now();
+  if (now != corpus.fingerprint)
+    throw Error(
+        format("the data changed during the run: their fingerprint is %s, at the start it was %s; what was "
+               "trained is not what run.json says",
+               hex(now).c_str(), hex(corpus.fingerprint).c_str()));
+}
+
 inline Ending leave(Loop &loop, bool by_plan) {
   const char *name = loop.stop.name();
   loop.progress.line(format("stopped after step %lld%s%s; --resume %s goes on", (long long)loop.done,
@@ -352,6 +365,7 @@ inline int train_loop(Loop &loop, double peak) {
   try {
     const Ending ending = run(loop, peak);
     loop.progress.finish();
+    if (ending == Ending::finished) refuse_other_data(loop.t.corpus);
     loop.log.status(ending == Ending::finished ? "finished" : "stopped");
     return ending == Ending::interrupted ? 3 : 0;
   } catch (const std::exception &e) {
