@@ -3,6 +3,7 @@
 #include "inference.cuh"
 #include "runtime/checkpoint.cuh"
 #include "runtime/log.cuh"
+#include "runtime/output.cuh"
 
 using runtime::Options;
 using runtime::Parsed;

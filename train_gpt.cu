@@ -64,9 +64,12 @@ static int routes_command(const Parsed &parsed) {
 }
 static int sample_command(const Parsed &parsed) {
   Loaded l = load(parsed, {1, 1, false});
-  const auto print = [](const std::string &piece) {
-    fwrite(piece.data(), 1, piece.size(), stdout);
-    return fflush(stdout) == 0;
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  const auto print = [=](const std::string &piece) {
+    const std::string shown = terminal ? runtime::without_controls(piece) : piece;
+    fwrite(shown.data(), 1, shown.size(), stdout);
+    runtime::finish_output();
+    return true;
   };
   for (int64_t i = 0; i < l.o.samples; i++) {
     if (i) print("---\n");
@@ -121,22 +124,31 @@ static int methods_command(const Parsed &parsed) {
   return 0;
 }
 
+// The commands whose product is what they print
+static int print_command(const Parsed &parsed) {
+  if (parsed.command == "eval") return eval_command(parsed);
+  if (parsed.command == "sample") return sample_command(parsed);
+  if (parsed.command == "routes") return routes_command(parsed);
+  if (parsed.command == "show") return show_command(parsed);
+  if (parsed.command == "methods") return methods_command(parsed);
+  return runtime::compare_checkpoints(runtime::find_checkpoint(parsed.positional[0]),
+                                      runtime::find_checkpoint(parsed.positional[1]), stdout);
+}
+
 int main(int argc, char **argv) {
+  runtime::open_standard_descriptors();
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_IGN);  // what fails then says so
   try {
     const Parsed parsed = runtime::parse(argc, argv, WAV_OPTIONS);
     if (const int code = report(parsed.errors)) return code;
-    if (!parsed.help.empty()) {
+    const bool help = !parsed.help.empty(), trains = !help && parsed.command == "train";
+    int code = 0;
+    if (help)
       fputs((parsed.help == "markdown" ? runtime::help_markdown() : runtime::help(parsed.command)).c_str(), stdout);
-      return 0;
-    }
-    if (parsed.command == "train") return train(parsed, {WAV_OPTIONS, WAV_COMMIT});
-    if (parsed.command == "eval") return eval_command(parsed);
-    if (parsed.command == "sample") return sample_command(parsed);
-    if (parsed.command == "routes") return routes_command(parsed);
-    if (parsed.command == "show") return show_command(parsed);
-    if (parsed.command == "methods") return methods_command(parsed);
-    return runtime::compare_checkpoints(runtime::find_checkpoint(parsed.positional[0]),
-                                        runtime::find_checkpoint(parsed.positional[1]), stdout);
+    else
+      code = trains ? train(parsed, {WAV_OPTIONS, WAV_COMMIT}) : print_command(parsed);
+    if (!trains || parsed.options.dry_run) runtime::finish_output();
+    return code;
   } catch (const std::exception &e) {
     fflush(stdout);
     fprintf(stderr, "train_gpt: %s\n", e.what());

@@ -261,7 +261,7 @@ struct Loop {
       text += piece;
       return !over();
     });
-    progress.line("sample after step " + std::to_string(done) + ": " + text);
+    progress.line("sample after step " + std::to_string(done) + ": " + runtime::without_controls(text));
   }
 
   [[noreturn]] void refuse_step(int64_t step, double loss) {
@@ -378,7 +378,7 @@ inline int train_loop(Loop &loop, double peak) {
 }
 
 inline int train(const Parsed &parsed, const Program &program) {
-  for (const int ignored : {SIGPIPE, SIGXFSZ, SIGUSR1}) signal(ignored, SIG_IGN);  // until there is a state to save
+  signal(SIGUSR1, SIG_IGN);  // until there is a state to save
   Training t = prepare(parsed);
   const Sizes sizes{runtime::effective_micro_batch(t.o), divide_up(t.o.batch, runtime::effective_micro_batch(t.o)),
                     true};

@@ -142,3 +142,28 @@ check "--data given anew: --val must be too" '
     refused 1 cpu eval r --data t.txt && one_line && says stderr "give --val too" && run cpu eval r --data t.txt --val v.txt &&
     ! grep "other data" stdout && run cpu eval r --data t.txt --split 50/50/0 && says stdout "other data" &&
     refused 1 cpu --resume r --data t.txt && says stderr "give --val too" && run cpu --resume r'
+
+# ---- output
+
+check "descriptors that are closed at the start: the run is the same, and resumes" '
+  train cpu a && for closed in "0<&-" "1>&-" "2>&-" "0<&- 1>&- 2>&-"; do
+    rm -rf b && eval "\"$cpu\" $model --stop-after 7 --out b $closed" && steps_logged b 7 &&
+      eval "\"$cpu\" --resume b $closed" && steps_logged b 20 && same a b 20 || exit 1
+  done'
+check "output that cannot be written: exit 1 where it is the product, a sentence; a run goes on without it" '
+  train cpu a && for command in "eval a" "sample a" "show a" "routes a" "methods" "compare a a" "--help" "$model --dry-run"; do
+    for broken in ">/dev/full" ">&-"; do
+      eval "\"$cpu\" $command $broken" 2>stderr
+      [ $? -eq 1 ] && one_line && says stderr "cannot write to the standard output: " || { echo "$command $broken"; exit 1; }
+    done
+  done
+  "$cpu" $model --out b >/dev/full && "$cpu" $model --out c >&- && same a b 20 && same a c 20 &&
+    { "$cpu" sample a --tokens 100000 2>stderr; echo $? >code; } | head -c 5 >start && [ "$(cat code)" -eq 1 ] && one_line'
+if command -v script >/dev/null; then
+  check "control characters of a sample are escaped on a terminal, and only there; it is printed as it is drawn" '
+    printf "a\033b\001c\377\n%.0s" $(seq 400) >t.txt && train cpu a --data t.txt --context 8 --lr 0.01 &&
+      run cpu sample a --tokens 200 && cp stdout raw && grep -q "$(printf "\033")" raw &&
+      script -qec "\"$cpu\" sample a --tokens 200" shown >/dev/null </dev/null && says shown "\\\\x1b" &&
+      ! grep -v "^Script" shown | grep -q "$(printf "\033")" &&
+      { timeout 2 "$cpu" sample a --tokens 1000000000 | head -c 300 >start; } && [ "$(wc -c <start)" -eq 300 ]'
+else skip "control characters on a terminal" "script"; fi
