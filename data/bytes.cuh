@@ -1,12 +1,17 @@
-// bytes.cuh: the bytes of a file, mapped and never copied, or of a string in memory; their hash and their census.
+// bytes.cuh: the bytes of a file, read where they are needed, or of a string in memory; their hash and their census.
+//
+// Data are what they were: every read looks whether the file still has the size and time of change that it had when it
+// was opened. One that is truncated, grows or is written to under a run is an Error, not other data and no SIGBUS; one that
+// is renamed or removed stays readable.
 #pragma once
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <vector>
 #include "stories.cuh"    // mix
 #include "tokenizer.cuh"  // little_u32
 
@@ -14,17 +19,43 @@ namespace data {
 
 struct Bytes {
   std::string path;  // for messages
-  const unsigned char *p = nullptr;
   int64_t n = 0;
-  std::string memory;  // what p points to if nothing is mapped
-  bool mapped = false;
-  dev_t device = 0;  // which file it is, under whatever name
-  ino_t inode = 0;
+  std::string memory;  // if there is no file
+  int fd = -1;
+  struct stat opened = {};
   Bytes() = default;
   Bytes(const Bytes &) = delete;
   Bytes &operator=(const Bytes &) = delete;
   ~Bytes() {
-    if (mapped) munmap((void *)p, (size_t)n);
+    if (fd >= 0) close(fd);
+  }
+  bool is_file() const { return fd >= 0; }
+  bool same_file(const Bytes &o) const {  // under whatever name
+    return is_file() && o.is_file() && opened.st_dev == o.opened.st_dev && opened.st_ino == o.opened.st_ino;
+  }
+  // The bytes from .. from+size-1, where they lie or in `room`, until the next call with it. Error: the file changed
+  const unsigned char *view(int64_t from, int64_t size, std::vector<unsigned char> &room) const {
+    if (!is_file()) return (const unsigned char *)memory.data() + from;
+    refuse_changed();
+    room.resize((size_t)size);
+    for (int64_t at = 0; at < size;) {
+      const ssize_t got = pread(fd, &room[(size_t)at], (size_t)(size - at), (off_t)(from + at));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw Error(format("%s: cannot be read: %s", path.c_str(), strerror(errno)));
+      if (got == 0) refuse_changed();
+      if (got == 0) throw Error(format("%s: ends at offset %lld", path.c_str(), (long long)(from + at)));
+      at += got;
+    }
+    return room.data();
+  }
+  void refuse_changed() const {
+    struct stat now;
+    if (fstat(fd, &now)) throw Error(format("%s: cannot be looked at: %s", path.c_str(), strerror(errno)));
+    if (now.st_size != opened.st_size)
+      throw Error(format("%s: the file changed while it was in use: %lld bytes, it had %lld; restore it and --resume",
+                         path.c_str(), (long long)now.st_size, (long long)opened.st_size));
+    if (now.st_mtim.tv_sec != opened.st_mtim.tv_sec || now.st_mtim.tv_nsec != opened.st_mtim.tv_nsec)
+      throw Error(format("%s: the file was written to while it was in use; restore it and --resume", path.c_str()));
   }
 };
 using SharedBytes = std::shared_ptr<const Bytes>;
@@ -33,31 +64,29 @@ inline SharedBytes bytes_of_string(std::string text, const std::string &path) {
   auto b = std::make_shared<Bytes>();
   b->memory = std::move(text);
   b->path = path;
-  b->p = (const unsigned char *)b->memory.data();
   b->n = (int64_t)b->memory.size();
   return b;
 }
 
-inline SharedBytes map_file(const std::string &path) {
+inline int open_to_read(const char *name) {
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK, fd = open(name, flags);
+  struct rlimit limit;
+  if (fd >= 0 || errno != EMFILE || getrlimit(RLIMIT_NOFILE, &limit)) return fd;
+  limit.rlim_cur = limit.rlim_max;  // data of more than a thousand shards
+  if (setrlimit(RLIMIT_NOFILE, &limit)) errno = EMFILE;
+  return open(name, flags);
+}
+inline SharedBytes open_file(const std::string &path) {
   const char *name = path.c_str();
-  const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) throw Error(format("%s: cannot be opened: %s", name, strerror(errno)));
-  struct stat s;
-  void *p = MAP_FAILED;
-  const bool known = fstat(fd, &s) == 0, regular = known && S_ISREG(s.st_mode), filled = regular && s.st_size > 0;
-  if (filled) p = mmap(nullptr, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int error = errno;
-  close(fd);
-  if (known && !regular) throw Error(format("%s: not a regular file; give a text file or llm.c .bin shards", name));
-  if (regular && !filled) throw Error(format("%s: the file is empty", name));
-  if (p == MAP_FAILED) throw Error(format("%s: cannot be mapped: %s", name, strerror(error)));
   auto b = std::make_shared<Bytes>();
   b->path = path;
-  b->p = (const unsigned char *)p;
-  b->n = (int64_t)s.st_size;
-  b->mapped = true;
-  b->device = s.st_dev;
-  b->inode = s.st_ino;
+  b->fd = open_to_read(name);
+  if (b->fd < 0) throw Error(format("%s: cannot be opened: %s", name, strerror(errno)));
+  if (fstat(b->fd, &b->opened)) throw Error(format("%s: cannot be looked at: %s", name, strerror(errno)));
+  if (!S_ISREG(b->opened.st_mode))
+    throw Error(format("%s: not a regular file; give a text file or llm.c .bin shards", name));
+  b->n = (int64_t)b->opened.st_size;
+  if (!b->n) throw Error(format("%s: the file is empty", name));
   return b;
 }
 
@@ -98,12 +127,15 @@ struct Census {
   std::array<int64_t, 256> count{};
   uint64_t hash = 0;
 };
-inline Census take_census(const unsigned char *p, int64_t n) {
+constexpr int64_t CHUNK = 1 << 16;  // bytes that are read at once; a multiple of the hash's blocks
+
+// bytes_at(at, size): where the bytes at .. at+size-1 lie
+template <class F> Census census_of(int64_t n, F bytes_at) {
   Census c;
   Hash hash;
-  for (int64_t at = 0; at < n; at += 1 << 16) {
-    const int64_t size = std::min<int64_t>(1 << 16, n - at);
-    const unsigned char *q = p + at;
+  for (int64_t at = 0; at < n; at += CHUNK) {
+    const int64_t size = std::min(CHUNK, n - at);
+    const unsigned char *q = bytes_at(at, size);
     uint32_t table[4][256] = {};
     hash.add(q, size);
     int64_t i = 0;
@@ -114,6 +146,13 @@ inline Census take_census(const unsigned char *p, int64_t n) {
   }
   c.hash = hash.digest();
   return c;
+}
+inline Census take_census(const unsigned char *p, int64_t n) {
+  return census_of(n, [=](int64_t at, int64_t) { return p + at; });
+}
+inline Census take_census(const Bytes &file, int64_t from, int64_t to) {
+  std::vector<unsigned char> room;
+  return census_of(to - from, [&](int64_t at, int64_t size) { return file.view(from + at, size, room); });
 }
 
 }  // namespace data

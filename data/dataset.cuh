@@ -2,7 +2,7 @@
 //
 //   open_corpus(options) -> Corpus: tokenizer and three Tokens (train, val, test); windows.cuh makes batches of them
 //
-// Sources of tokens, all read-only and mapped, none prepared:
+// Sources of tokens, all read where they are needed, none prepared:
 //   text       a file; byte -> token through a table of 256. One pass at the start counts the bytes and hashes them.
 //              LF, CR, NUL and bytes above 127 are bytes like any other.
 //   shards     llm.c .bin files, PATH may be a glob pattern, sorted by name, tokenizer.bin among them left out: 256
@@ -17,6 +17,7 @@
 //
 // Errors (Error): whatever cannot be read or does not fit together; the message names path, offset, have and need.
 #pragma once
+#include <functional>
 #include "source.cuh"
 #include "split.cuh"
 #include "windows.cuh"
@@ -36,8 +37,9 @@ struct Corpus {
   Tokenizer tokenizer;
   Tokens train, val, test;
   uint64_t fingerprint = 0;
-  std::string description;      // one line
-  int64_t unknown_skipped = 0;  // bytes left out under skip_unknown
+  std::string description;                    // one line
+  int64_t unknown_skipped = 0;                // bytes left out under skip_unknown
+  std::function<uint64_t()> fingerprint_now;  // that of the files as they are now
 };
 
 struct TextPart {  // bytes from .. to-1 of a text, and where they go
@@ -48,6 +50,14 @@ struct TextPart {  // bytes from .. to-1 of a text, and where they go
   Census census;
 };
 
+[[noreturn]] inline void refuse_unknown(const TextPart &part, const Tokenizer &tokenizer, int64_t unknown,
+                                        unsigned char first, int64_t offset) {
+  throw Error(
+      format("%s: %lld bytes of the %s part are not in the vocabulary (%d bytes of the training text), the first %s at "
+             "offset %lld; --skip-unknown leaves them out",
+             part.file->path.c_str(), (long long)unknown, part.name, tokenizer.vocabulary, show_byte(first).c_str(),
+             (long long)offset));
+}
 // The stream of a part; unknown bytes are refused, or left out and counted
 inline int64_t text_stream(TextPart &part, const Tokenizer &tokenizer, bool skip_unknown) {
   Tokens &t = *part.stream;
@@ -56,24 +66,23 @@ inline int64_t text_stream(TextPart &part, const Tokenizer &tokenizer, bool skip
   for (size_t b = 0; b < 256; b++) t.table[b] = tokenizer.byte_to_token[b];
   int64_t unknown = 0;
   for (size_t b = 0; b < 256; b++) unknown += t.table[b] < 0 ? part.census.count[b] : 0;
-  const unsigned char *p = part.file->p;
   if (!unknown) {
-    t.append(0, p + part.from, part.to - part.from);
+    t.append(0, part.from, part.to - part.from);
     return 0;
   }
+  std::vector<unsigned char> room;
   int64_t begin = part.from;
-  for (int64_t i = part.from; i < part.to; i++) {
-    if (t.table[p[i]] >= 0) continue;
-    if (!skip_unknown)
-      throw Error(
-          format("%s: %lld bytes of the %s part are not in the vocabulary (%d bytes of the training text), the "
-                 "first %s at offset %lld; --skip-unknown leaves them out",
-                 part.file->path.c_str(), (long long)unknown, part.name, tokenizer.vocabulary, show_byte(p[i]).c_str(),
-                 (long long)i));
-    t.append(0, p + begin, i - begin);
-    begin = i + 1;
+  for (int64_t at = part.from; at < part.to; at += CHUNK) {
+    const int64_t size = std::min(CHUNK, part.to - at);
+    const unsigned char *p = part.file->view(at, size, room);
+    for (int64_t i = 0; i < size; i++) {
+      if (t.table[p[i]] >= 0) continue;
+      if (!skip_unknown) refuse_unknown(part, tokenizer, unknown, p[i], at + i);
+      t.append(0, begin, at + i - begin);
+      begin = at + i + 1;
+    }
   }
-  t.append(0, p + begin, part.to - begin);
+  t.append(0, begin, part.to - begin);
   return unknown;
 }
 
@@ -91,9 +100,14 @@ inline void open_text(Corpus &c, const CorpusOptions &o, const Source &data, con
     parts = {{"training", file, 0, file->n, &c.train, {}}, {"validation", other, 0, other->n, &c.val, {}}};
   }
   for (TextPart &part : parts) {
-    part.census = take_census(part.file->p + part.from, part.to - part.from);
+    part.census = take_census(*part.file, part.from, part.to);
     c.fingerprint = combine(c.fingerprint, part.census.hash);
   }
+  c.fingerprint_now = [parts] {
+    uint64_t f = 0;
+    for (const TextPart &part : parts) f = combine(f, take_census(*part.file, part.from, part.to).hash);
+    return f;
+  };
   if (o.fixed) {
     c.tokenizer = *o.fixed;
   } else {
@@ -110,7 +124,7 @@ inline Tokens shard_stream(const Source &source, int vocabulary) {
   t.files = source.files;
   t.bytes = false;
   t.vocabulary = vocabulary;
-  for (size_t i = 0; i < t.files.size(); i++) t.append((int)i, t.files[i]->p + HEADER_BYTES, shard_tokens(*t.files[i]));
+  for (size_t i = 0; i < t.files.size(); i++) t.append((int)i, HEADER_BYTES, shard_tokens(*t.files[i]));
   return t;
 }
 
@@ -126,20 +140,28 @@ inline Tokenizer shard_tokenizer(const CorpusOptions &o, const Source &data) {
 inline void open_shards(Corpus &c, const CorpusOptions &o, const Source &data, const Source &val) {
   c.tokenizer = shard_tokenizer(o, data);
   const Tokens all = shard_stream(data, c.tokenizer.vocabulary);
-  for (const auto &f : data.files) c.fingerprint = combine(c.fingerprint, shard_fingerprint(*f));
+  std::vector<uint64_t> after;  // what is mixed in behind the files
   if (!o.val.empty()) {
     c.train = all;
     c.val = shard_stream(val, c.tokenizer.vocabulary);
-    for (const auto &f : val.files) c.fingerprint = combine(c.fingerprint, shard_fingerprint(*f));
-    c.fingerprint = combine(c.fingerprint, (uint64_t)all.size());
+    after = {(uint64_t)all.size()};
   } else {
     const Split split = parse_split(o.split);
     const int64_t a = share_of(all.size(), split.train), b = share_of(all.size(), split.train + split.val);
     c.train = all.part(0, a);
     c.val = all.part(a, b);
     c.test = all.part(b, all.size());
-    c.fingerprint = combine(combine(c.fingerprint, (uint64_t)a), (uint64_t)b);
+    after = {(uint64_t)a, (uint64_t)b};
   }
+  std::vector<SharedBytes> files = data.files;
+  files.insert(files.end(), val.files.begin(), val.files.end());
+  c.fingerprint_now = [files, after] {
+    uint64_t f = 0;
+    for (const SharedBytes &file : files) f = combine(f, shard_fingerprint(*file));
+    for (const uint64_t x : after) f = combine(f, x);
+    return f;
+  };
+  c.fingerprint = c.fingerprint_now();
 }
 
 inline void check_sources(const CorpusOptions &o, const Source &data, const Source &val) {
@@ -152,7 +174,7 @@ inline void check_sources(const CorpusOptions &o, const Source &data, const Sour
                        o.data.c_str(), o.val.c_str()));
   for (const auto &a : data.files)
     for (const auto &b : val.files)
-      if (a->mapped && b->mapped && a->device == b->device && a->inode == b->inode)
+      if (a->same_file(*b))
         throw Error(
             format("%s is in the training data and in the validation data; give different files, or only "
                    "--data and --split",

@@ -1,5 +1,5 @@
 // source.cuh: what one --data or --val names: the built-in stories, a text file or the shards that match a pattern,
-// found, mapped and checked as far as their headers go.
+// found, opened and checked as far as their headers go.
 #pragma once
 #include <glob.h>
 #include <cmath>
@@ -48,7 +48,8 @@ inline std::vector<std::string> files_of(const std::string &pattern) {
 inline bool is_shard(const Bytes &f) {
   const std::string &path = f.path;
   const bool named = path.size() > 4 && path.compare(path.size() - 4, 4, ".bin") == 0;
-  return named || (f.n >= 4 && little_u32(f.p) == (uint32_t)SHARD_MAGIC);
+  std::vector<unsigned char> room;
+  return named || (f.n >= 4 && little_u32(f.view(0, 4, room)) == (uint32_t)SHARD_MAGIC);
 }
 
 inline int64_t shard_tokens(const Bytes &f) {  // checks the header
@@ -56,8 +57,10 @@ inline int64_t shard_tokens(const Bytes &f) {  // checks the header
   if (f.n < HEADER_BYTES)
     throw Error(format("%s: %lld bytes, a shard starts with %lld bytes of header", name, (long long)f.n,
                        (long long)HEADER_BYTES));
-  const uint32_t magic = little_u32(f.p), version = little_u32(f.p + 4);
-  const int64_t n = little_u32(f.p + 8), need = HEADER_BYTES + 2 * n;
+  std::vector<unsigned char> room;
+  const unsigned char *p = f.view(0, HEADER_BYTES, room);
+  const uint32_t magic = little_u32(p), version = little_u32(p + 4);
+  const int64_t n = little_u32(p + 8), need = HEADER_BYTES + 2 * n;
   if (magic != (uint32_t)SHARD_MAGIC)
     throw Error(format("%s: magic %u at offset 0, need %d (llm.c shards of uint16 tokens)", name, magic, SHARD_MAGIC));
   if (version != 1) throw Error(format("%s: version %u at offset 4, need 1", name, version));
@@ -70,10 +73,11 @@ inline int64_t shard_tokens(const Bytes &f) {  // checks the header
 inline uint64_t shard_fingerprint(const Bytes &f) {
   constexpr int64_t BLOCKS = 64, SIZE = 4096;
   Hash hash;
+  std::vector<unsigned char> room;
   if (f.n <= BLOCKS * SIZE)
-    hash.add(f.p, f.n);
+    hash.add(f.view(0, f.n, room), f.n);
   else
-    for (int64_t i = 0; i < BLOCKS; i++) hash.add(f.p + (f.n - SIZE) / (BLOCKS - 1) * i, SIZE);
+    for (int64_t i = 0; i < BLOCKS; i++) hash.add(f.view((f.n - SIZE) / (BLOCKS - 1) * i, SIZE, room), SIZE);
   return combine(hash.digest(), (uint64_t)f.n);
 }
 
@@ -87,7 +91,7 @@ inline Source open_source(const std::string &name, uint64_t stories_seed) {
     s.files.push_back(make_stories(name, stories_seed));
     return s;
   }
-  for (const std::string &path : files_of(name)) s.files.push_back(map_file(path));
+  for (const std::string &path : files_of(name)) s.files.push_back(open_file(path));
   s.bytes = !is_shard(*s.files[0]);
   for (const auto &f : s.files) {
     if (is_shard(*f) == s.bytes)

@@ -8,9 +8,9 @@
 namespace data {
 
 struct Tokens {
-  struct Segment {            // a run of tokens that lie next to each other in a file
-    int64_t first, n;         // its place in the stream
-    const unsigned char *at;  // one byte a token (text) or two (shards)
+  struct Segment {     // a run of tokens that lie next to each other in a file
+    int64_t first, n;  // its place in the stream
+    int64_t at;        // its offset in the file; one byte a token (text) or two (shards)
     int file;
   };
   std::vector<SharedBytes> files;
@@ -25,7 +25,7 @@ struct Tokens {
   void read(int32_t *to, int64_t from, int64_t n) const;
   Tokens part(int64_t from, int64_t to) const;  // the tokens from .. to-1 as a stream of their own
 
-  void append(int file, const unsigned char *at, int64_t n) {
+  void append(int file, int64_t at, int64_t n) {
     if (n) segments.push_back({size(), n, at, file});
   }
   std::vector<Segment>::const_iterator segment_of(int64_t i) const {  // i in [0, size)
@@ -35,7 +35,7 @@ struct Tokens {
   }
   [[noreturn]] void refuse(const Segment &s, int64_t i, int token) const {  // token i of a segment
     const Bytes &f = *files[(size_t)s.file];
-    const long long offset = (long long)(s.at - f.p + i * width());
+    const long long offset = (long long)(s.at + i * width());
     if (bytes)
       throw Error(format("%s: the byte at offset %lld is not in the vocabulary; the file changed while it was in use",
                          f.path.c_str(), offset));
@@ -49,14 +49,14 @@ inline void Tokens::read(int32_t *to, int64_t from, int64_t n) const {
     throw Error(
         format("tokens %lld to %lld of a stream of %lld", (long long)from, (long long)(from + n), (long long)size()));
   if (!n) return;
+  std::vector<unsigned char> room;
   for (auto s = segment_of(from); n > 0; s++) {
     const int64_t skip = from - s->first, k = std::min(n, s->n - skip);
+    const unsigned char *p = files[(size_t)s->file]->view(s->at + skip * width(), k * width(), room);
     int32_t bad = 0;  // its sign says that a token is negative or >= vocabulary
     if (bytes) {
-      const unsigned char *p = s->at + skip;
       for (int64_t i = 0; i < k; i++) bad |= to[i] = table[p[i]];
     } else {
-      const unsigned char *p = s->at + 2 * skip;
       for (int64_t i = 0; i < k; i++) {
         to[i] = p[2 * i] | p[2 * i + 1] << 8;
         bad |= vocabulary - 1 - to[i];

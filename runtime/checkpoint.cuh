@@ -3,10 +3,9 @@
 //   metadata   config (science options, JSON), tokenizer, step, data (fingerprint), float_order, format
 // A step counts finished optimizer steps; the next sequence of the data order is step * batch.
 #pragma once
-#include <dirent.h>
-
 #include "../layers/exact.cuh"
 #include "../layers/tensors.cuh"
+#include "folder.cuh"
 #include "options.cuh"
 #include "safetensors.cuh"
 
@@ -25,7 +24,7 @@ struct CheckpointInfo {
 };
 
 inline std::string checkpoint_path(const std::string &directory, int64_t step) {
-  return directory + format("/step_%lld.safetensors", (long long)step);
+  return without_slashes(directory) + format("/step_%lld.safetensors", (long long)step);
 }
 
 inline void save_checkpoint(const std::string &path, const State &s, const CheckpointInfo &info) {

@@ -2,9 +2,10 @@
 //
 //   log.jsonl   one event a line, {"event":"step","step":12,"loss":2.3456789,...}; appended and flushed at once; floats
 //               read back to the same bits. On resume from step K the lines of later steps are cut off, and a last line
-//               that a crash left unfinished.
+//               that a crash left unfinished. Where another line is no event the file is set aside as it was, as
+//               log.jsonl.1 (2, 3, ...), with a note, and its events stay
 //   run.json    {"status":"running",...}: facts about the run, each replaced as a whole; written atomically
-// Errors: a folder or file that cannot be made or written; a line of log.jsonl that is no event (path and line).
+// Errors: a folder or file that cannot be made or written.
 #pragma once
 #include <chrono>
 #include <sys/ioctl.h>
@@ -39,6 +40,8 @@ struct RunLog {
     if (fwrite(line.data(), 1, line.size(), file) != line.size() || fflush(file))
       throw system_error("write", log_path(), errno);
   }
+  // Did the run that goes on log this before, at this step?
+  bool has(const std::string &kind, int64_t step) const { return earlier.count({kind, step}) > 0; }
   // Sets or replaces a fact; status() writes them
   void fact(const std::string &key, const json::Literal &value) {
     for (auto &member : facts)
@@ -54,31 +57,59 @@ struct RunLog {
     all.insert(all.end(), facts.begin(), facts.end());
     write_file(run_path(), json::object(all, true) + "\n");
   }
-  // run.json as it was left; null where there is none
+  // run.json as it was left; null where there is none, and, with a note, where it is damaged
   static json::Value previous(const std::string &directory) {
     const std::string path = directory + "/run.json";
-    return file_exists(path) ? json::parse(read_file(path), path) : json::Value();
+    if (!file_exists(path)) return json::Value();
+    try {
+      return json::parse(read_file(path), path);
+    } catch (const Error &e) {
+      fprintf(stderr, "note: %s; what it said is not known\n", e.what());
+      return json::Value();
+    }
   }
 
  private:
   FILE *file = nullptr;
   json::Members facts;
+  std::set<std::pair<std::string, int64_t>> earlier;  // events of the lines that were kept, but for steps
 
+  // A line's step, -1 if it is no event; events but for steps are remembered
+  int64_t step_of(const std::string &line, int64_t last_step) {
+    json::Value v;
+    try {
+      v = json::parse(line, "a line");
+    } catch (const Error &) {
+      return -1;
+    }
+    const json::Value *step = v.find("step"), *kind = v.find("event");
+    int64_t n = -1;
+    if (!step || !kind || !step->to(n) || n < 0) return -1;
+    if (n <= last_step && kind->text != "step") earlier.insert({kind->text, n});
+    return n;
+  }
+  void set_aside(const std::string &text, size_t line) {
+    int number = 1;
+    while (file_exists(format("%s.%d", log_path().c_str(), number))) number++;
+    const std::string aside = format("%s.%d", log_path().c_str(), number);
+    write_file(aside, text);
+    printf("note: %s:%zu: no event with a step; the file as it was is %s\n", log_path().c_str(), line, aside.c_str());
+  }
   void cut(int64_t last_step) {
     const std::string old = file_exists(log_path()) ? read_file(log_path()) : "";
     std::string kept;
-    size_t line_number = 0;
+    size_t line_number = 0, foreign = 0;
     for (size_t at = 0; last_step >= 0 && at < old.size();) {
       const size_t end = old.find('\n', at);
       if (end == std::string::npos) break;  // unfinished
-      const std::string line = old.substr(at, end - at), where = format("%s:%zu", log_path().c_str(), ++line_number);
-      const json::Value v = json::parse(line, where);
-      const json::Value *step = v.find("step");
-      int64_t n = 0;
-      if (!step || !step->to(n)) throw Error(where + ": no event with a step; remove the line to go on");
-      if (n <= last_step) kept += line + "\n";
+      const std::string line = old.substr(at, end - at);
+      const int64_t step = step_of(line, last_step);
+      line_number++;
+      if (step < 0 && !foreign) foreign = line_number;
+      if (step >= 0 && step <= last_step) kept += line + "\n";
       at = end + 1;
     }
+    if (foreign) set_aside(old, foreign);
     if (kept != old) write_file(log_path(), kept);
   }
 };
@@ -103,7 +134,7 @@ inline std::string count_text(double x) {  // 950, 12.3k, 4.56M
 struct StepInfo {
   int64_t step = 0;  // steps done
   double loss = 0, lr = 0, norm = 0, tokens_per_second = 0;
-  double fma_share = -1;  // of the FMA peak, 0 to 1; < 0: not known, left out
+  double fma_share = -1;  // of the FMA peak, 0 to 1; outside: not known, left out
 };
 
 // One line that is rewritten in place on a terminal (at most 10 times a second); in a file a line for the first three
@@ -132,6 +163,17 @@ struct Progress {
       fprintf(out, "\r%s\033[K", text.substr(0, width()).c_str());
       open = true;
     }
+    fflush(out);
+  }
+  // How far something long has come that is no step, if it takes more than 10 s
+  void part(const char *what, int64_t part, int64_t all, double begin, double now) {
+    if (now - begin < 10 || now - last < (terminal ? 0.1 : 10)) return;
+    last = now;
+    const double left = part > 0 ? (now - begin) / (double)part * (double)(all - part) : 0;
+    const std::string text =
+        format("%s: %.0f %% | %s left", what, 100 * (double)part / (double)all, duration_text(left).c_str());
+    fprintf(out, terminal ? "\r%s\033[K" : "%s\n", text.c_str());
+    open = terminal;
     fflush(out);
   }
   // A line of its own: an evaluation, a sample, a checkpoint
@@ -164,7 +206,7 @@ struct Progress {
   std::string step_text(const StepInfo &s, double now) const {
     std::string text = format("step %lld/%lld | loss %.4f | lr %.1e | norm %.2f | %s tok/s", (long long)s.step,
                               (long long)steps, s.loss, s.lr, s.norm, count_text(s.tokens_per_second).c_str());
-    if (s.fma_share >= 0) text += format(" | %.0f %% of FMA peak", 100 * s.fma_share);
+    if (s.fma_share >= 0 && s.fma_share <= 1) text += format(" | %.0f %% of FMA peak", 100 * s.fma_share);
     const double done = (double)(s.step - first);
     return text + " | " + duration_text(done > 0 ? (now - start) / done * (double)(steps - s.step) : 0) + " left";
   }

@@ -36,9 +36,9 @@ struct Options {
   // run
   std::string out = "runs/default", resume_from, init_from, options_file;
   bool resume = false, verbose = false, dry_run = false, reads = false, names = false, json = false, markdown = false;
-  int64_t stop_after = 0, save_every = 0, keep = 0, eval_every = 100, eval_tokens = 262144, sample_every = 0;
-  int64_t threads = 0;
-  double max_minutes = 0;
+  int64_t stop_after = 0, save_every = 0, keep = 2, eval_every = 100, eval_tokens = 262144, final_tokens = 0;
+  int64_t sample_every = 0, threads = 0;
+  double max_minutes = 0, save_minutes = 10;
   // sampling
   std::string prompt;
   int64_t tokens = 256, top_k = 0, samples = 1, sample_seed = 1;
@@ -103,12 +103,11 @@ inline const std::vector<CommandRow> &command_table() {
   return rows;
 }
 
-// low <= value <= high (below: < high), or the one value `other` outside that
+// low <= value <= high, or the one value `other` outside that
 struct Range {
   double low, high = HUGE_VAL;
-  bool below = false;
   double other = NAN;
-  bool holds(double x) const { return (x >= low && (below ? x < high : x <= high)) || x == other; }
+  bool holds(double x) const { return (x >= low && x <= high) || x == other; }
 };
 
 struct Option {
@@ -177,7 +176,7 @@ struct OptionRows {
     integer("channels", &O::channels, {1, 65536}, science, TRAIN, "width of the residual stream, a multiple of --heads");
     integer("heads", &O::heads, {1, 1024}, science, TRAIN, "attention heads");
     integer("context", &O::context, {1, 1e6}, science, TRAIN, "tokens of a sequence");
-    real("eps", &O::eps, {0, 1}, science, TRAIN, "epsilon of the norms before sublayers and head");
+    real("eps", &O::eps, {1e-30, 1}, science, TRAIN, "epsilon of the norms before sublayers and head");
     real("layerscale-init", &O::layerscale_init, {0, 1}, science, TRAIN,
          "first value of LayerScale's gains; 0: by depth, 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 deeper");
 
@@ -190,7 +189,7 @@ struct OptionRows {
     real("beta", &O::beta, {-1e6, 1e6}, science, TRAIN, "first value of the bias of a detail's score (ours)");
     flag("fixed-beta", &O::fixed_beta, TRAIN, "keep the biases of details at --beta instead of learning them", science);
     real("wav-eps", &O::wav_eps, {1e-30, 1}, science, TRAIN, "epsilon beside a detail's rms when it is matched (ours)");
-    real("key-eps", &O::key_eps, {0, 1}, science, TRAIN, "epsilon of the norm of routing keys (ours: others use 1e-5)");
+    real("key-eps", &O::key_eps, {1e-30, 1}, science, TRAIN, "epsilon of the norm of routing keys (ours: others use 1e-5)");
   }
   void add_training() {
     group = Group::training;
@@ -200,16 +199,16 @@ struct OptionRows {
     integer("micro-batch", &O::micro_batch, {0, 1e6}, circumstance, TRAIN,
             "sequences of a pass, a power of two; 0: the whole batch. The result is the same, smaller needs less memory");
     real("lr", &O::lr, {0, 1e3}, science, TRAIN, "largest learning rate");
-    real("min-lr", &O::min_lr, {0, 1e3, false, -1}, science, TRAIN, "learning rate at the end; -1: a tenth of --lr");
-    integer("warmup", &O::warmup, {0, 1e12, false, -1}, science, TRAIN,
+    real("min-lr", &O::min_lr, {0, 1e3, -1}, science, TRAIN, "learning rate at the end; -1: a tenth of --lr");
+    integer("warmup", &O::warmup, {0, 1e12, -1}, science, TRAIN,
             "steps of linear warm-up; -1: 2 % of --steps, at least 10");
     choice("schedule", &O::schedule, {"cosine", "linear", "wsd", "constant"}, "NAME", science, TRAIN,
            "after the warm-up; wsd: constant, linear over the last fifth of --steps");
     real("weight-decay", &O::weight_decay, {0, 1e3}, science, TRAIN,
          "decay of embedding, head and the matrices of the layers");
-    real("beta1", &O::beta1, {0, 1, true}, science, TRAIN, "AdamW: memory of the mean gradient");
-    real("beta2", &O::beta2, {0, 1, true}, science, TRAIN, "AdamW: memory of the mean square");
-    real("adam-eps", &O::adam_eps, {0, 1}, science, TRAIN, "AdamW: epsilon beside the root of the mean square");
+    real("beta1", &O::beta1, {0, 0.999999}, science, TRAIN, "AdamW: memory of the mean gradient");
+    real("beta2", &O::beta2, {0, 0.999999}, science, TRAIN, "AdamW: memory of the mean square");
+    real("adam-eps", &O::adam_eps, {1e-30, 1}, science, TRAIN, "AdamW: epsilon beside the root of the mean square");
     real("clip", &O::clip, {0, 1e9}, science, TRAIN, "largest norm of the whole gradient; 0: off");
     real("router-lr", &O::router_lr, {0, 1e6}, science, TRAIN,
          "factor on the learning rate of the parameters that --router adds");
@@ -225,15 +224,19 @@ struct OptionRows {
     integer("stop-after", &O::stop_after, {0, 1e12}, circumstance, TRAIN,
             "save and stop after this step of the run, to be resumed; 0: off");
     integer("save-every", &O::save_every, {0, 1e12}, circumstance, TRAIN,
-            "steps between checkpoints; 0: only at the end");
+            "steps between checkpoints; 0: by time (--save-minutes), before every evaluation and sample, and at the end");
+    real("save-minutes", &O::save_minutes, {0, 1e9}, circumstance, TRAIN,
+         "minutes of training between checkpoints; 0: never by time");
     integer("keep", &O::keep, {0, 1e12}, circumstance, TRAIN, "checkpoints to keep, the newest; 0: all");
     integer("eval-every", &O::eval_every, {0, 1e12}, circumstance, TRAIN,
             "steps between evaluations; 0: only at the end");
     integer("eval-tokens", &O::eval_tokens, {1}, circumstance, TRAIN | ROUTES,
-            "tokens of an evaluation on the way (the last one reads the whole part), and of routes");
+            "tokens of an evaluation on the way (the last one: --final-tokens), and of routes");
+    integer("final-tokens", &O::final_tokens, {0}, circumstance, TRAIN,
+            "tokens of the evaluation at the end; 0: the whole validation text");
     integer("sample-every", &O::sample_every, {0, 1e12}, circumstance, TRAIN, "steps between printed samples; 0: never");
     real("max-minutes", &O::max_minutes, {0, 1e9}, circumstance, TRAIN,
-         "save and stop after this time, to be resumed; 0: no limit");
+         "save and stop after this time, to be resumed, with exit code 3; 0: no limit");
     integer("threads", &O::threads, {0, 4096}, circumstance, TRAIN | EVAL | ROUTES | SAMPLE, "threads; 0: one per core");
     text("options", &O::options_file, "FILE", circumstance, TRAIN | EVAL | ROUTES | SAMPLE,
          "read options from a file, one a line, # begins a comment; the command line wins");
@@ -285,16 +288,18 @@ inline std::string list_choices(const Option &option, const char *between) {
   for (const char *c : option.choices) s += (s.empty() ? "" : between) + std::string(c);
   return s;
 }
+inline std::string bound_text(double x) {  // 1000000, 1e-30
+  return std::fabs(x) < 1e15 && x == (double)(int64_t)x ? std::to_string((int64_t)x) : json::number(x);
+}
 // "between 1 and 1024", "at least 0 (or -1)", "one of val, test"
 inline std::string requirement(const Option &option) {
   const Range &r = option.range;
   if (option.kind == Kind::choice) return "one of " + list_choices(option, ", ");
   if (option.kind == Kind::flag) return "0 or 1";
   if (option.kind == Kind::text || option.kind == Kind::optional_text) return "a text";
-  std::string s = format("between %.17g and %.17g", r.low, r.high);
-  if (r.below) s = format("at least %.17g and below %.17g", r.low, r.high);
-  if (r.high == HUGE_VAL) s = format("at least %.17g", r.low);
-  return r.other == r.other ? s + format(" (or %.17g)", r.other) : s;
+  std::string s = "between " + bound_text(r.low) + " and " + bound_text(r.high);
+  if (r.high == HUGE_VAL) s = "at least " + bound_text(r.low);
+  return r.other == r.other ? s + " (or " + bound_text(r.other) + ")" : s;
 }
 
 inline std::string value_text(const Option &option, const Options &o) {

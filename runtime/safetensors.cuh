@@ -233,6 +233,49 @@ struct SafetensorsFile {
   }
 };
 
+// ---- finite or not
+
+// The index of the first NaN or infinity among n floats, -1 if there is none
+inline int64_t first_not_finite(const float *x, int64_t n) {
+  const auto wrong = [](uint32_t bits) { return (bits & 0x7f800000u) == 0x7f800000u; };
+  constexpr int64_t CHUNK = 4096;  // of which one is searched only if it holds something
+  for (int64_t at = 0; at < n; at += CHUNK) {
+    const int64_t end = std::min(at + CHUNK, n);
+    bool found = false;
+    for (int64_t i = at; i < end; i++) {
+      uint32_t bits;
+      memcpy(&bits, x + i, sizeof bits);
+      found = found | wrong(bits);
+    }
+    for (int64_t i = at; found && i < end; i++) {
+      uint32_t bits;
+      memcpy(&bits, x + i, sizeof bits);
+      if (wrong(bits)) return i;
+    }
+  }
+  return -1;
+}
+inline std::string multi_index(const std::vector<int64_t> &shape, int64_t i) {
+  std::string s;
+  for (size_t d = shape.size(); d-- > 0; i /= shape[d]) s = std::to_string(i % shape[d]) + (s.empty() ? "" : ",") + s;
+  return "[" + s + "]";
+}
+// "embed[41] = [1,5]"; of a vector "bias[3]"
+inline std::string element_name(const std::string &name, const std::vector<int64_t> &shape, int64_t i) {
+  return format("%s[%lld]", name.c_str(), (long long)i) + (shape.size() > 1 ? " = " + multi_index(shape, i) : "");
+}
+// Error: a float of the file that is NaN or infinite
+inline void refuse_not_finite(const SafetensorsFile &file) {
+  for (const TensorView &t : file.tensors) {
+    int64_t n = 0;
+    if (t.dtype != "F32" || !count_elements(t.shape, n)) continue;
+    const int64_t i = first_not_finite((const float *)t.data, n);
+    if (i >= 0)
+      throw Error(format("%s: %s is %g; the state is useless: take an earlier checkpoint", file.path.c_str(),
+                         element_name(t.name, t.shape, i).c_str(), (double)((const float *)t.data)[i]));
+  }
+}
+
 // ---- compare
 
 // The value and its bits: "0.25 (0x3e800000)"
@@ -254,11 +297,6 @@ inline std::string element_text(const TensorView &t, int64_t i) {
     return format("%lld (0x%0*llx)", (long long)((int64_t)(bits << (64 - 8 * size)) >> (64 - 8 * size)), digits,
                   pattern);
   return format("%llu (0x%0*llx)", pattern, digits, pattern);
-}
-inline std::string multi_index(const std::vector<int64_t> &shape, int64_t i) {
-  std::string s;
-  for (size_t d = shape.size(); d-- > 0; i /= shape[d]) s = std::to_string(i % shape[d]) + (s.empty() ? "" : ",") + s;
-  return "[" + s + "]";
 }
 
 // A metadata entry that differs: where both are JSON objects, each member that differs; otherwise both texts

@@ -61,7 +61,7 @@ check "--resume refuses another science, exit 2, and leaves the folder alone" '
     refused 2 cpu --out part --resume --lr 0.5 --batch 4 && [ "$(wc -l <stderr)" -eq 2 ] &&
     grep -q -e "--lr is 0.5" stderr && grep -q -e "--batch is 4" stderr && diff -r part before'
 for signal in TERM INT; do
-  check "SIG$signal stops after the step, saves, exit 0; resumed: the same file" '
+  check "SIG$signal stops after the step, saves, exit 3; resumed: the same file" '
     long="--steps 100000 --eval-every 0"
     "$cpu" $(others $long) $long --out s >s.log 2>&1 &
     process=$!
@@ -71,7 +71,8 @@ for signal in TERM INT; do
       waited=$((waited + 1))
     done
     kill -$signal $process
-    wait $process || { echo "exit code $?"; cat s.log; exit 1; }
+    wait $process
+    [ $? -eq 3 ] || { cat s.log; exit 1; }
     says s/run.json "\"status\": \"stopped\"" && says s.log "by SIG$signal" || exit 1
     set -- s/step_*.safetensors
     [ $# -eq 1 ] || { echo "checkpoints: $*"; exit 1; }
@@ -147,18 +148,11 @@ check "sample: the same text from plain and cpu, longer than the context" '
 
 # ---- when things go wrong
 
-check "a gradient that is not finite: one line with step and tensor, exit 1, status failed" '
-  train cpu a --steps 1 && f=a/step_1.safetensors && infinite $f 41 || exit 1
-  refused_train 1 cpu bad --init-from $f && one_line && says stderr "step 1" && says stderr "the gradient of embed" &&
-    says bad/run.json "\"status\": \"failed\"" && [ -z "$(ls bad | grep safetensors)" ]'
-# one weight of a rare symbol is infinite: nothing is wrong until that symbol turns up
-check "a run that fails later: keeps its last good checkpoint, which resumes to the same end" '
-  train cpu a --steps 1 && f=a/step_1.safetensors && infinite $f $((36 * 12)) || exit 1
-  refused_train 1 cpu bad --init-from $f --batch 2 --save-every 1 --keep 1 && one_line || exit 1
-  k=$(sed "s/.*step \([0-9]*\):.*/\1/" stderr)
-  [ $k -gt 1 ] && [ "$(ls bad | grep step)" = step_$((k - 1)).safetensors ] &&
-    says bad/run.json "\"status\": \"failed\"" && cp stderr first && refused 1 cpu --out bad --resume &&
-    cmp stderr first && [ "$(ls bad | grep step)" = step_$((k - 1)).safetensors ]'
+check "a loss that is not finite: one line with step and tensor, exit 1, status failed, the state before it saved" '
+  refused_train 1 cpu bad --lr 1000 --warmup 0 --clip 0 && one_line && k=$(sed "s/.*step \([0-9]*\): .* is not finite.*/\1/" stderr) &&
+    says stderr "the gradient of" && says bad/run.json "\"status\": \"failed\"" &&
+    [ "$(ls bad | grep step)" = step_$((k - 1)).safetensors ] && cp stderr first && refused 1 cpu --out bad --resume &&
+    says stderr "step $k: the gradient" && [ "$(ls bad | grep step)" = step_$((k - 1)).safetensors ]'
 check "a file where the folder should be: one line, exit 1" '
   echo >file && refused_train 1 cpu file/run && one_line && says stderr "file" && refused_train 1 cpu file && one_line'
 check "a full disk (a limit on file sizes): one line, exit 1, no half-written file, the last one still good" '

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 [ $# -eq 1 ] && [ -x "$1/train_gpt_cpu" ] || { echo "usage: test/study.sh OUT, the folder of train_gpt_cpu" >&2; exit 2; }
 cpu=$(cd "$1" && pwd)/train_gpt_cpu
-export OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 . "$here/runs_check.sh"
 command -v python3 >/dev/null || { skip "the study" python3 && report; exit; }
 

@@ -46,7 +46,11 @@ static const Refusal refusals[] = {
     {"--layers 1001", "--layers must be between 1 and 1000, got 1001"},
     {"--seed 99999999999999999999", "--seed must be at least 0, got 99999999999999999999"},
     {"--min-lr -0.5", "--min-lr must be between 0 and 1000 (or -1), got -0.5"},
-    {"--beta1 1", "--beta1 must be at least 0 and below 1, got 1"},
+    {"--beta1 1", "--beta1 must be between 0 and 0.999999"},
+    {"--beta2 0.9999999", "--beta2 must be between 0 and 0.999999"},
+    {"--adam-eps 0", "--adam-eps must be between 1e-30 and 1, got 0"},
+    {"--eps 0", "--eps must be between"},
+    {"--router wav --key-eps 0", "--key-eps must be between"},
     {"--top-k -1", "--top-k must be at least 0, got -1"},
     {"--router wav --block 3 --layers 4",
      "need blocks of even length; 8 sublayers in blocks of 3 give a last block of 2"},
@@ -221,7 +225,7 @@ static void test_json() {
     o.lr = 0.1 + 0.2;
     o.steps = 123456789012;
     o.router = "rezero";
-    o.eps = 1e-300;
+    o.eps = 1e-30;
     o.seed = INT64_MAX;
     o.threads = 7;
     Options back;

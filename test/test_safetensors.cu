@@ -315,6 +315,20 @@ static void test_compare() {
   });
 }
 
+static void test_finite() {
+  check::test("the first value that is not finite, at every place", [] {
+    for (const int64_t n : {1, 7, 4095, 4096, 4097, 9000})
+      for (const float bad : {NAN, HUGE_VALF, -HUGE_VALF})
+        for (const int64_t at : {(int64_t)0, n / 2, n - 1}) {
+          std::vector<float> x((size_t)n, -3.4e38f);
+          check::that(first_not_finite(x.data(), n) == -1, "all finite, %d", (int)n);
+          x[(size_t)n - 1] = x[(size_t)at] = bad;
+          check::that(first_not_finite(x.data(), n) == at, "%g at %d of %d", (double)bad, (int)at, (int)n);
+        }
+    check::that(element_name("w", {2, 3}, 4) == "w[4] = [1,1]" && element_name("b", {3}, 2) == "b[2]", "names");
+  });
+}
+
 int main(int argc, char **argv) {
   check::arguments(argc, argv);
   test_json();
@@ -322,5 +336,6 @@ int main(int argc, char **argv) {
   test_malformed();
   test_changed_bytes();
   test_compare();
+  test_finite();
   return check::report();
 }
