@@ -293,6 +293,7 @@ static void test_matmul(Mode mode) {
       Count seed;
       product_case(seed, 65, 200, 385, Kind::normal);
       product_case(seed, 257, 65, 300, Kind::zeros);
+      product_case(seed, 1000, 33, 36, Kind::normal);  // rows enough for several pieces a thread
       dweight_case(seed, 3, 65, 385, 65, Kind::normal);
     });
   });

@@ -1,7 +1,7 @@
 // cpu/matmul.cuh: the products of ../matmul.cuh. What differs: where a chain is computed. A register tile of M x V
 // vectors holds M*V*VL chains; B is packed into panels of V*VL columns, zero padded, one panel resident in L1 while the
-// rows of A (a block of them resident in L2) pass by. Long chains are cut into pieces and rest in C in
-// between. Each thread computes its own rectangle of the result from private panels: no barriers.
+// rows of A (a block of them resident in L2) pass by. Long chains are cut into pieces and rest in C in between. Each
+// thread computes rectangles of the result from private panels: no barriers.
 #pragma once
 #include "../matmul.cuh"
 #include "tiles.cuh"
@@ -95,36 +95,72 @@ inline void transpose_panel(float *to, const float *b, int64_t ldb, int64_t step
   }
 }
 
-// C(m,n) = A(m,K) B(K,n), row strides lda, ldb, ldc
-template <bool TRANSPOSED> void rectangle(float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
-                                          int64_t ldb, int64_t m, int64_t n, int64_t K) {
-  const Blocks &most = blocks();
-  const int64_t kc = cdiv(K, cdiv(K, most.steps)), nc = std::max<int64_t>(NR, most.packed / kc / NR * NR);
-  float *packed = scratch<0>(std::min(cdiv(n, NR) * NR, nc) * kc);
-  for (int64_t j0 = 0; j0 < n; j0 += nc)
-    for (int64_t k0 = 0; k0 < K; k0 += kc) {
-      const int64_t steps = std::min(kc, K - k0), j1 = std::min(n, j0 + nc);
-      for (int64_t j = j0; j < j1; j += NR) {
-        const int width = (int)std::min<int64_t>(NR, j1 - j), w = (int)cdiv(width, VL) * VL;
-        if (TRANSPOSED)
-          transpose_panel(packed + (j - j0) * kc, b + j * ldb + k0, ldb, steps, width, w);
-        else
-          pack_rows(packed + (j - j0) * kc, b + k0 * ldb + j, ldb, steps, width, w);
-      }
-      for (int64_t i0 = 0; i0 < m; i0 += most.rows) {
-        const int64_t rows = std::min(most.rows, m - i0), tiles = cdiv(rows, MR);
-        for (int64_t j = j0; j < j1; j += NR)
-          for (int64_t r = 0; r < tiles; r++) {  // tiles of nearly equal height
-            const int64_t i = i0 + rows * r / tiles, next = i0 + rows * (r + 1) / tiles;
-            run((int)(next - i), {steps, a + i * lda + k0, lda, packed + (j - j0) * kc, c + i * ldc + j, ldc,
-                                  (int)std::min<int64_t>(NR, j1 - j), k0 == 0, c + next * ldc + j});
-          }
-      }
+// C(m,n) = A(m,K) B(K,n), row strides lda, ldb, ldc; B[k][j] is b[k*ldb + j], or, TRANSPOSED, b[j*ldb + k]
+struct Matrices {
+  float *c;
+  int64_t ldc;
+  const float *a;
+  int64_t lda;
+  const float *b;
+  int64_t ldb, K;
+};
+// What a thread has packed: columns j0..j1 and steps k0..k1 of B, cut into pieces of `steps` of at most the L1 panel;
+// of each piece one panel behind the other
+struct PackedPart {
+  uint64_t number = 0;  // of the product
+  int64_t j0 = 0, j1 = 0, k0 = 0, k1 = 0, steps = 0;
+  bool operator==(const PackedPart &o) const {
+    return number == o.number && j0 == o.j0 && j1 == o.j1 && k0 == o.k0 && k1 == o.k1;
+  }
+};
+template <bool TRANSPOSED> void pack(float *to, const Matrices &x, const PackedPart &p) {
+  for (int64_t k = p.k0; k < p.k1; k += p.steps) {
+    const int64_t n = std::min(p.steps, p.k1 - k);
+    for (int64_t j = p.j0; j < p.j1; j += NR, to += n * NR) {
+      const int width = (int)std::min<int64_t>(NR, p.j1 - j), w = (int)cdiv(width, VL) * VL;
+      if (TRANSPOSED)
+        transpose_panel(to, x.b + j * x.ldb + k, x.ldb, n, width, w);
+      else
+        pack_rows(to, x.b + k * x.ldb + j, x.ldb, n, width, w);
     }
+  }
 }
-// Rectangles: rows in `down` parts, columns in threads/down, whichever packs and broadcasts least
-template <bool TRANSPOSED> void product(float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t ldb,
-                                        int64_t m, int64_t n, int64_t K) {
+// Rows i0..i1, a piece of the chains after the other: what rests in C is still in L2 when the next piece goes on
+INLINE void block_of_rows(const Matrices &x, const float *packed, const PackedPart &p, int64_t i0, int64_t i1) {
+  const int64_t rows = i1 - i0, tiles = cdiv(rows, MR);
+  for (int64_t k = p.k0; k < p.k1; k += p.steps) {
+    const int64_t n = std::min(p.steps, p.k1 - k);
+    for (int64_t j = p.j0; j < p.j1; j += NR, packed += n * NR)
+      for (int64_t t = 0; t < tiles; t++) {  // tiles of nearly equal height
+        const int64_t i = i0 + rows * t / tiles, next = i0 + rows * (t + 1) / tiles;
+        run((int)(next - i), {n, x.a + i * x.lda + k, x.lda, packed, x.c + i * x.ldc + j, x.ldc,
+                              (int)std::min<int64_t>(NR, p.j1 - j), k == 0, x.c + next * x.ldc + j});
+      }
+  }
+}
+struct Rectangle {
+  int64_t i0, i1, j0, j1;
+};
+// Of product `number`; a thread that takes several pieces of the same columns packs them once
+template <bool TRANSPOSED> void rectangle(const Matrices &x, const Rectangle &r, uint64_t number) {
+  static thread_local PackedPart held;
+  const Blocks &most = blocks();
+  const int64_t steps = cdiv(x.K, cdiv(x.K, most.steps)), wide = std::max<int64_t>(NR, most.packed / steps / NR * NR);
+  for (int64_t j0 = r.j0; j0 < r.j1; j0 += wide) {
+    const int64_t j1 = std::min(r.j1, j0 + wide), width = cdiv(j1 - j0, NR) * NR;
+    const int64_t deep = std::max<int64_t>(1, most.packed / width / steps) * steps;
+    float *packed = scratch<0>(width * std::min(deep, x.K));
+    for (int64_t k0 = 0; k0 < x.K; k0 += deep) {
+      const PackedPart part{number, j0, j1, k0, std::min(x.K, k0 + deep), steps};
+      if (!(held == part)) pack<TRANSPOSED>(packed, x, part);
+      held = part;
+      for (int64_t i = r.i0; i < r.i1; i += most.rows) block_of_rows(x, packed, part, i, std::min(r.i1, i + most.rows));
+    }
+  }
+}
+// Columns in as many parts as pack and broadcast least; rows in pieces, several for every thread where a thread can hold
+// its columns packed, so that others can help one that is held up
+template <bool TRANSPOSED> void product(const Matrices &x, int64_t m, int64_t n) {
   const int64_t all = threads();
   int64_t down = 1;
   double best = 1e300;
@@ -138,22 +174,24 @@ template <bool TRANSPOSED> void product(float *c, int64_t ldc, const float *a, i
       }
     }
   const int64_t across = all / down, w = cdiv(cdiv(n, across), NR) * NR;
-  parallel(all, [&](int64_t t) {
-    const int64_t i0 = m * (t % down) / down, i1 = m * (t % down + 1) / down, j = t / down * w,
-                  columns = std::min(w, n - j);
-    if (i1 > i0 && columns > 0)
-      rectangle<TRANSPOSED>(c + i0 * ldc + j, ldc, a + i0 * lda, lda, b + (TRANSPOSED ? j * ldb : j), ldb, i1 - i0,
-                            columns, K);
+  const bool holds = all > 1 && w * x.K <= blocks().packed;
+  const int64_t pieces = down * (holds ? std::clamp<int64_t>(m / down / (2 * blocks().rows), 1, 4) : 1);
+  static std::atomic<uint64_t> numbers{0};
+  const uint64_t number = ++numbers;
+  parallel(across * pieces, [&](int64_t i) {
+    const int64_t p = i % pieces, j = i / pieces * w;
+    const Rectangle r{m * p / pieces, m * (p + 1) / pieces, j, std::min(n, j + w)};
+    if (r.i1 > r.i0 && r.j1 > r.j0) rectangle<TRANSPOSED>(x, r, number);
   });
 }
 
 inline void matmul_forward(float *out, int64_t ld, const float *inp, const float *weight, int64_t N, int64_t C,
                            int64_t OC) {
-  product<true>(out, ld, inp, C, weight, C, N, OC, C);
+  product<true>({out, ld, inp, C, weight, C, C}, N, OC);
 }
 inline void matmul_backward_dinp(float *dinp, const float *dout, int64_t ld, const float *weight, int64_t N, int64_t C,
                                  int64_t OC) {
-  product<false>(dinp, C, dout, ld, weight, C, N, C, OC);
+  product<false>({dinp, C, dout, ld, weight, C, OC}, N, C);
 }
 
 }  // namespace cpu
