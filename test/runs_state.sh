@@ -167,3 +167,23 @@ if command -v script >/dev/null; then
       ! grep -v "^Script" shown | grep -q "$(printf "\033")" &&
       { timeout 2 "$cpu" sample a --tokens 1000000000 | head -c 300 >start; } && [ "$(wc -c <start)" -eq 300 ]'
 else skip "control characters on a terminal" "script"; fi
+
+check "every wrong input of bad_inputs.txt: its code, its message" '
+  sh "$here/bad_inputs.sh" "$cpu" >said || { cat said; exit 1; }
+  [ "$(sed -n "s/ passed, 0 failed//p" said)" -ge 170 ]'
+check "the last of options that are given twice counts, and the log says so" '
+  "$cpu" $model --steps 3 --out a 2>stderr && says stderr "note: --steps is given twice; the last one counts: 3" &&
+    [ "$(newest a)" -eq 3 ]'
+check "--init-from: what the router adds starts anew, what only the file has is left out, both are said" '
+  train cpu p && train cpu w --router wav --init-from p --steps 4 && says stdout "note: not in p/.* initial values: router.1.q" &&
+    train cpu p2 --init-from w --steps 4 && says stdout "note: of w/.* left out: router.1.q" &&
+    refused_train 1 cpu n --layers 3 --init-from p && one_line && says stderr "no tensor layer.2"'
+check "parameters of the router that have not moved are named; where all move, or are fixed, nothing is said" '
+  few="--router wav --context 16 --steps 12 --warmup 0"
+  train cpu w $few && ! grep warning: stdout && train cpu f $few --beta -20 --fixed-beta && ! grep "warning: no beta" stdout &&
+    train cpu b $few --beta -40 && says stdout "warning: no beta of the router has moved" &&
+    grep -q "{\"event\":\"warning\",\"step\":12," b/log.jsonl'
+check "the log has gates, betas and the clipping factor; threads beyond the cores are noted" '
+  train cpu w --router wav --clip 0.001 --threads 64 && says stdout "note: --threads 64 on " && says stdout "clipped to" &&
+    says w/log.jsonl "\"beta\":\[-2" && says w/log.jsonl "\"clip\":0.0" && train cpu r --router rezero &&
+    says r/log.jsonl "\"scale\":\[" && says r/log.jsonl "\"clip\":1,"'
