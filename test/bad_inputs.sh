@@ -42,7 +42,7 @@ tokenizer() {  # of 50 tokens of one byte
 }
 
 mkdir "$work/row" && cd "$work/row" || exit 2
-cat "$here/README.md" "$here/check.h" >t.txt
+cat "$here/README.md" "$here/check.h" | tr -cd "a-z \n" >t.txt
 awk 'BEGIN { for (i = 0; i < 4000; i++) print i % 49 + 1 }' >numbers
 shorts() { while read -r n; do printf "\\$(printf %03o "$n")\\000"; done; }
 { little 20240520 4 && little 1 4 && little 4000 4 && command head -c 1012 /dev/zero && shorts <numbers; } >s.bin
