@@ -10,12 +10,15 @@
 // ---- evaluation
 
 struct Evaluation {
-  double loss = 0, bits_per_character = 0, perplexity = 0;  // bits_per_character 0: the data cannot be decoded
+  double loss = 0, perplexity = 0;
+  double bits_per_byte = 0;   // of the decoded text; 0: the data cannot be decoded
+  double bits_per_token = 0;  // where tokens are not bytes
   int64_t predictions = 0;
   bool whole = true;  // not left on the way
   std::string text() const {
     std::string s = format("loss %.4f nats", loss);
-    if (bits_per_character > 0) s += format(" | %.4f bits per character", bits_per_character);
+    if (bits_per_byte > 0) s += format(" | %.4f bits per byte", bits_per_byte);
+    if (bits_per_token > 0) s += format(" | %.4f bits per token", bits_per_token);
     return s + format(" | perplexity %.3f | %lld predictions", perplexity, (long long)predictions);
   }
 };
@@ -41,7 +44,8 @@ inline Evaluation evaluate(GPT<float> &model, const data::EvalWindows &windows, 
   e.predictions = windows.predictions;
   e.loss = sum / (double)e.predictions;
   e.perplexity = exact::exp(e.loss);
-  if (bytes > 0) e.bits_per_character = sum / exact::log(2.) / bytes;
+  if (!tokenizer.bytes) e.bits_per_token = e.loss / exact::log(2.);
+  if (bytes > 0) e.bits_per_byte = sum / exact::log(2.) / bytes;
   return e;
 }
 

@@ -3,7 +3,7 @@
 //
 //   weight            p_i of source i in the read, mean over tokens: exp(z_i - mx)*inv with the z, mx and inv that the
 //                     forward pass left (attnres.cuh). Read 0 takes e alone.
-//   term_rms          mean over tokens of p_i/r_i, the rms of p_i s_i: values are not normalised, so a small weight on
+//   term_rms          mean over tokens of p_i rms(s_i), the rms of p_i s_i: values are not normalised, so a small weight on
 //                     a large source can matter more than a large weight on a small one
 //   entropy           mean over tokens of -sum p_i log p_i, in nats;   effective_sources = exp(entropy)
 //   distance          of read j from a source: j - mean of the numbers of the updates in it; e counts as update -1, the
@@ -13,6 +13,7 @@
 //                     delta methods: mix_rms is that of the mix y_j in h_j = x_j + y_j
 //   query_norm, beta  of the read;   coefficients: of every block's details;   scale: mean |a_j| or |l_j|
 //   gradient_norm     of sublayer j's two matrices: root of the mean square over the calls of add_gradients()
+// The short form has of beta (all reads) and scale the smallest, the mean and the largest.
 // Means over reads leave out read 0. kind: embedding, update, block, partial (the open block's sum), partial detail, or
 // the name of a completed block's detail: phase, split, random, duplicate, learned.
 // Sums are double, one chain over tokens in order: neither passes nor threads show, except in gradient_norm.
@@ -131,6 +132,10 @@ struct Routes {
   Members short_members() const {
     Members m;
     if (!reads.empty()) m = summary();
+    std::vector<double> betas;
+    for (const Read &r : reads) betas.insert(betas.end(), r.beta.begin(), r.beta.end());
+    if (!betas.empty()) m.emplace_back("beta", spread(betas));
+    if (!scale.empty()) m.emplace_back("scale", spread(scale));
     m.emplace_back("rms_first", (float)rms(inputs.front()));
     m.emplace_back("rms_last", (float)rms(inputs.back()));
     return m;
@@ -145,6 +150,13 @@ struct Routes {
     std::vector<Literal> items;
     for (double x : list) items.push_back((float)(x / over));
     return array(items);
+  }
+  // Smallest, mean, largest
+  static Literal spread(const std::vector<double> &list) {
+    double sum = 0;
+    for (const double x : list) sum += x;
+    return numbers({*std::min_element(list.begin(), list.end()), sum / (double)list.size(),
+                    *std::max_element(list.begin(), list.end())});
   }
   Literal roots(std::vector<double> squares) const {
     for (double &x : squares) x = rms(x);
@@ -208,6 +220,8 @@ struct Routes {
     for (int64_t i = 0; i < N * c.C; i++) difference[i] = after[i] - before[i];
     add_squares(updates[j], difference.data(), N);
   }
+  // rms(s_i) of r_i = 1/sqrt(rms(s_i)^2 + key_eps)
+  double source_rms(double inverse) const { return exact::sqrt(std::max(0., 1 / (inverse * inverse) - c.key_eps)); }
   template <class real> void observe_read(Read &r, const ReadValues<real> &v, int64_t N) const {
     const int64_t n = (int64_t)r.sources.size();
     r.beta.assign(v.bias.begin(), v.bias.end());
@@ -217,7 +231,7 @@ struct Routes {
         const real above = v.z[t * n + i] - v.mx[t];
         const double p = (double)exact::exp_neg(above) * (double)v.inv[t];
         r.weight[i] += p;
-        r.term[i] += p / (double)v.inverse_rms[t * n + i];
+        r.term[i] += p * source_rms((double)v.inverse_rms[t * n + i]);
         sum += p;
         scores += p * (double)above;
       }

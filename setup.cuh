@@ -121,7 +121,20 @@ inline void print_model(const Config &c, const TensorTable &table, const MemoryP
   plan.print(stdout);
 }
 
-// The parameters of a checkpoint, and the moments if training goes on
+// A checkpoint whose every part fits together; Error otherwise
+struct Checkpoint {
+  runtime::SafetensorsFile file;
+  runtime::CheckpointInfo info;
+  data::Tokenizer tokenizer;
+  Checkpoint(const std::string &path, const Options &base)
+      : file(path),
+        info(runtime::read_info(file, base)),
+        tokenizer(data::Tokenizer::from_text(info.tokenizer)) {
+    runtime::check_tensors(file, tensor_table(config_of(info.options, tokenizer.vocabulary)));
+  }
+};
+
+// All of its state; the moments only if training goes on
 inline void load_state(GPT<float> &model, const runtime::SafetensorsFile &file, bool moments) {
   const auto to = [](float *flat) {
     return [=](int64_t offset, const float *values, int64_t n) { device::upload(flat + offset, values, n); };
@@ -131,4 +144,34 @@ inline void load_state(GPT<float> &model, const runtime::SafetensorsFile &file, 
   if (!moments) return;
   runtime::load_tensors(file, model.table, "adam.m.", to(model.moments.data));
   runtime::load_tensors(file, model.table, "adam.v.", to(model.moments.data + model.table.floats));
+}
+// The parameters that the model has too; the others keep their initial values
+inline void load_initial(GPT<float> &model, const runtime::SafetensorsFile &file) {
+  const auto put = [&](int64_t offset, const float *values, int64_t n) {
+    device::upload(model.params.data + offset, values, n);
+  };
+  runtime::refuse_not_finite(file);
+  runtime::load_tensors(file, model.table, "", put, true);
+}
+
+// "a, b, c and 45 more"
+inline std::string some_names(const std::vector<std::string> &names) {
+  std::string s;
+  for (size_t i = 0; i < names.size() && i < 4; i++) s += (i ? ", " : "") + names[i];
+  return names.size() > 4 ? s + format(" and %zu more", names.size() - 4) : s;
+}
+// --init-from: tensors of the backbone must fit; what the router adds starts anew where the file has none, and what only
+// the file has is left out: both are said
+inline void check_initial(const runtime::SafetensorsFile &file, const TensorTable &table) {
+  std::vector<std::string> anew, left;
+  for (const Tensor &t : table.rows)
+    if (t.router && !file.find(t.name))
+      anew.push_back(t.name);
+    else
+      file.at(t.name, "F32", t.shape());
+  for (const runtime::TensorView &t : file.tensors)
+    if (t.name.compare(0, 5, "adam.") && !table.places.count(t.name)) left.push_back(t.name);
+  const char *path = file.path.c_str();
+  if (!anew.empty()) printf("note: not in %s, so at their initial values: %s\n", path, some_names(anew).c_str());
+  if (!left.empty()) printf("note: of %s left out: %s\n", path, some_names(left).c_str());
 }

@@ -19,13 +19,13 @@ struct Loaded {
   std::string fingerprint;  // of the data that it was trained with
 };
 static Loaded load(const Parsed &parsed, const Sizes &sizes) {
-  const runtime::SafetensorsFile file(runtime::find_checkpoint(parsed.positional[0]));
-  const runtime::CheckpointInfo info = runtime::read_info(file, parsed.options);
-  Loaded l{info.options, data::Tokenizer::from_text(info.tokenizer), nullptr, info.fingerprint};
+  const Checkpoint checkpoint(runtime::find_checkpoint(parsed.positional[0]), parsed.options);
+  const runtime::CheckpointInfo &info = checkpoint.info;
+  Loaded l{info.options, checkpoint.tokenizer, nullptr, info.fingerprint};
   if (parsed.given.count("split")) l.o.split = parsed.options.split;
   device::set_threads(l.o.threads);
   l.model = std::make_unique<GPT<float>>(config_of(l.o, l.tokenizer.vocabulary), sizes);
-  load_state(*l.model, file, false);
+  load_state(*l.model, checkpoint.file, false);
   return l;
 }
 // The data that a command reads, said; a note where the checkpoint was trained with others
@@ -79,8 +79,9 @@ static int sample_command(const Parsed &parsed) {
   return 0;
 }
 static int show_command(const Parsed &parsed) {
-  const runtime::SafetensorsFile file(runtime::find_checkpoint(parsed.positional[0]));
-  const runtime::CheckpointInfo info = runtime::read_info(file, parsed.options);
+  const Checkpoint checkpoint(runtime::find_checkpoint(parsed.positional[0]), parsed.options);
+  const runtime::SafetensorsFile &file = checkpoint.file;
+  const runtime::CheckpointInfo &info = checkpoint.info;
   printf("%s: step %lld, float order %s, data %s, tokenizer %.60s%s\n", file.path.c_str(), (long long)info.step,
          file.text("float_order").c_str(), info.fingerprint.c_str(), info.tokenizer.c_str(),
          info.tokenizer.size() > 60 ? "..." : "");
@@ -141,6 +142,7 @@ int main(int argc, char **argv) {
   try {
     const Parsed parsed = runtime::parse(argc, argv, WAV_OPTIONS);
     if (const int code = report(parsed.errors)) return code;
+    for (const std::string &note : parsed.notes) fprintf(stderr, "note: %s\n", note.c_str());
     const bool help = !parsed.help.empty(), trains = !help && parsed.command == "train";
     int code = 0;
     if (help)

@@ -4,6 +4,7 @@
 // what is only looked at, the state is on the disk. A checkpoint is due at the end, before a stop, before every evaluation
 // and sample, every --save-every steps, every --save-minutes, and when SIGUSR1 asks for it.
 #pragma once
+#include <sched.h>
 #include "runtime/schedule.cuh"
 #include "runtime/signals.cuh"
 #include "setup.cuh"
@@ -18,6 +19,8 @@ struct Training {
   std::string checkpoint;  // to begin with: of --resume or --init-from, or ""
   int64_t first_step = 0;
   int threads = 1;
+  std::vector<std::string> notes;
+  std::vector<float> start;  // the router's parameters at the start of the run, one tensor after another
   std::unique_ptr<runtime::FolderLock> lock = std::make_unique<runtime::FolderLock>();  // of o.out
 };
 
@@ -46,8 +49,8 @@ inline std::string take_up(Training &t, const Parsed &parsed, std::unique_ptr<da
   t.checkpoint = runtime::find_checkpoint(from);
   lock_folder(t, parsed.given.count("out") ? t.o.out : runtime::parent_directory(t.checkpoint));
   t.checkpoint = runtime::find_checkpoint(from);  // now that no other run can add one
-  const runtime::SafetensorsFile file(t.checkpoint);
-  const runtime::CheckpointInfo info = runtime::read_info(file, t.o);
+  const Checkpoint checkpoint(t.checkpoint, t.o);
+  const runtime::CheckpointInfo &info = checkpoint.info;
   resolve(t.o);
   std::vector<std::string> errors = runtime::science_differences(t.o, info.options, &parsed.given);
   t.o = info.options;
@@ -55,7 +58,7 @@ inline std::string take_up(Training &t, const Parsed &parsed, std::unique_ptr<da
   t.first_step = info.step;
   for (const std::string &e : runtime::contradictions(t.o, "train", parsed.given)) errors.push_back(e);
   if (const int code = report(errors)) exit(code);
-  fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(info.tokenizer));
+  fixed = std::make_unique<data::Tokenizer>(checkpoint.tokenizer);
   const std::string directory = runtime::parent_directory(t.checkpoint);
   if (!parsed.given.count("out")) t.o.out = directory;
   if (!runtime::same_folder(t.o.out, directory) && !runtime::checkpoint_steps(t.o.out).empty())
@@ -75,18 +78,25 @@ inline void begin(Training &t, std::unique_ptr<data::Tokenizer> &fixed) {
   lock_folder(t, t.o.out);
   if (!t.o.dry_run) refuse_used(t.o.out);
   if (t.checkpoint.empty()) return;
-  const runtime::SafetensorsFile file(t.checkpoint);
-  const Options from = runtime::read_info(file, t.o).options;
+  const Checkpoint checkpoint(t.checkpoint, t.o);
+  const Options &from = checkpoint.info.options;
   if (from.router != t.o.router || from.heads != t.o.heads || from.details != t.o.details || from.block != t.o.block)
     printf("note: %s was trained with --router %s --heads %lld --block %lld --details %s\n", t.checkpoint.c_str(),
            from.router.c_str(), (long long)from.heads, (long long)from.block, from.details.c_str());
-  fixed = std::make_unique<data::Tokenizer>(data::Tokenizer::from_text(file.text("tokenizer")));
+  fixed = std::make_unique<data::Tokenizer>(checkpoint.tokenizer);
+}
+
+// Cores that this process may use
+inline int cores_here() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) ? 1 << 20 : CPU_COUNT(&set);
 }
 
 // Everything that can be refused is refused here, before anything large is allocated
 inline Training prepare(const Parsed &parsed) {
   Training t;
   t.o = parsed.options;
+  t.notes = parsed.notes;
   t.o.out = runtime::without_slashes(t.o.out);
   std::unique_ptr<data::Tokenizer> fixed;
   std::string fingerprint;
@@ -99,14 +109,15 @@ inline Training prepare(const Parsed &parsed) {
     throw Error(format("%s: trained on data with fingerprint %s, --data and --val have %s; resume with the same data",
                        t.checkpoint.c_str(), fingerprint.c_str(), hex(t.corpus.fingerprint).c_str()));
   t.config = config_of(t.o, t.corpus.tokenizer.vocabulary);
-  if (!t.o.init_from.empty()) {  // its tensors fit, or are refused by name
-    const runtime::SafetensorsFile file(t.checkpoint);
-    for (const Tensor &row : tensor_table(t.config).rows) file.at(row.name, "F32", row.shape());
-  }
+  if (!t.o.init_from.empty()) check_initial(runtime::SafetensorsFile(t.checkpoint), tensor_table(t.config));
   if (t.o.steps > 0) data::Windows(t.corpus.train, t.config.T, data::Order::shuffle, 0);
   if (t.o.sample_every > 0 && t.corpus.tokenizer.can_decode()) t.corpus.tokenizer.encode(t.o.prompt);
   if (t.corpus.val.size() < 2) printf("note: no validation data (%lld tokens)\n", (long long)t.corpus.val.size());
   t.threads = device::set_threads(t.o.threads);
+  const int cores = cores_here();
+  if (t.o.threads > cores)
+    printf("note: --threads %lld on %d core%s: more threads than cores are slower\n", (long long)t.o.threads, cores,
+           cores > 1 ? "s" : "");
   return t;
 }
 
@@ -117,6 +128,7 @@ inline void write_facts(runtime::RunLog &log, const Training &t, const Program &
     tensors.push_back(json::Literal::raw(
         json::object({{"name", row.name}, {"rows", row.rows}, {"columns", row.cols}, {"decay", row.decay}})));
   log.fact("options", json::Literal::raw(runtime::effective_json(t.o)));
+  if (!t.notes.empty()) log.fact("notes", json::Literal::raw(json::array({t.notes.begin(), t.notes.end()})));
   log.fact("built_in_options", program.options);
   log.fact("build", device::BUILD);
   log.fact("simd", device::simd_name());
@@ -152,6 +164,36 @@ inline std::string not_finite(const TensorTable &table, const float *params, con
                format(" is %g", (double)part.flat[t.offset + i]);
     }
   return "";
+}
+
+// The router's parameters, one tensor after another
+inline std::vector<float> router_values(const GPT<float> &model) {
+  std::vector<float> values;
+  for (const Tensor &t : model.table.rows) {
+    if (!t.router) continue;
+    const auto x = device::on_host(model.params.data + t.offset, t.size());
+    values.insert(values.end(), &x[0], &x[0] + t.size());
+  }
+  return values;
+}
+// Groups of the router's parameters (all "q", all "beta", ...) of which no element has moved since the start by more than
+// rounding: it takes no part, or its gradient is lost. At the largest learning rate one step of AdamW is about `lr`.
+inline std::vector<std::string> unmoved_groups(const TensorTable &table, const std::vector<float> &start,
+                                               const std::vector<float> &now, double lr) {
+  std::map<std::string, double> moved;  // by the last part of the name: the largest move in units of what is rounding
+  size_t at = 0;
+  for (const Tensor &t : table.rows) {
+    if (!t.router) continue;
+    double &most = moved[t.name.substr(t.name.rfind('.') + 1)];
+    for (int64_t i = 0; i < t.size(); i++, at++) {
+      const double rounding = 1e-6 * std::fabs((double)start[at]) + 1e-3 * lr;
+      most = std::max(most, std::fabs((double)now[at] - (double)start[at]) / rounding);
+    }
+  }
+  std::vector<std::string> groups;
+  for (const auto &group : moved)
+    if (group.second < 1) groups.push_back(group.first);
+  return groups;
 }
 
 struct Loop {
@@ -235,12 +277,12 @@ struct Loop {
     }
     if (last) {
       log.fact("final_validation_loss", e.loss);
-      log.fact("final_bits_per_character", e.bits_per_character);
+      log.fact("final_bits_per_byte", e.bits_per_byte);
     }
     if (windows.predictions >= t.config.T) observe_routes(windows);
     log.event("eval", done,
               {{"loss", e.loss},
-               {"bpc", e.bits_per_character},
+               {"bpb", e.bits_per_byte},
                {"perplexity", e.perplexity},
                {"predictions", e.predictions},
                {"whole", windows.predictions + 1 == t.corpus.val.size()}});
@@ -292,6 +334,7 @@ struct Loop {
     h.correction1 = runtime::bias_correction(o.beta1, step + 1);
     h.correction2 = runtime::bias_correction(o.beta2, step + 1);
     h.scale = o.clip > 0 && info.norm > o.clip ? o.clip / info.norm : 1;
+    info.clip = h.scale;
     model.update(h, o.router_lr, o.weight_decay);
     done = step + 1;
     return info;
@@ -309,6 +352,21 @@ inline void refuse_other_data(const data::Corpus &corpus) {
         format("the data changed during the run: their fingerprint is %s, at the start it was %s; what was "
                "trained is not what run.json says",
                hex(now).c_str(), hex(corpus.fingerprint).c_str()));
+}
+
+// At the end: what of the router has not moved. Fixed on purpose, or at a learning rate of 0, it is not expected to
+inline void warn_unmoved(Loop &loop) {
+  const Options &o = loop.o;
+  const double lr = o.lr * o.router_lr;
+  if (o.steps < 10 || lr <= 0 || loop.t.start.empty()) return;
+  for (const std::string &group : unmoved_groups(loop.model.table, loop.t.start, router_values(loop.model), lr)) {
+    if (group == "beta" && o.fixed_beta) continue;
+    const std::string text = "no " + group + " of the router has moved by more than rounding since the start; see " +
+                             (group == "beta" ? "--beta, --rho" : "--router-lr") + " and docs/pitfalls.md";
+    loop.t.notes.push_back(text);
+    loop.log.event("warning", loop.done, {{"text", text}});
+    loop.progress.line("warning: " + text);
+  }
 }
 
 inline Ending leave(Loop &loop, bool by_plan) {
@@ -335,9 +393,12 @@ inline Ending run(Loop &loop, double peak) {
     const double now = runtime::seconds_now();
     info.tokens_per_second = (double)(o.batch * T) / (now - before);
     info.fma_share = info.tokens_per_second * flops / peak;
-    loop.log.event(
-        "step", loop.done,
-        {{"loss", info.loss}, {"lr", info.lr}, {"norm", info.norm}, {"tokens_per_second", info.tokens_per_second}});
+    loop.log.event("step", loop.done,
+                   {{"loss", info.loss},
+                    {"lr", info.lr},
+                    {"norm", info.norm},
+                    {"clip", info.clip},
+                    {"tokens_per_second", info.tokens_per_second}});
     loop.progress.step(info, now);
     const bool last = loop.done == o.steps, planned = !last && loop.done == o.stop_after;
     const bool stopping = planned || loop.over(), asked = loop.stop.take_save();
@@ -365,7 +426,10 @@ inline int train_loop(Loop &loop, double peak) {
   try {
     const Ending ending = run(loop, peak);
     loop.progress.finish();
-    if (ending == Ending::finished) refuse_other_data(loop.t.corpus);
+    if (ending == Ending::finished) {
+      warn_unmoved(loop);
+      refuse_other_data(loop.t.corpus);
+    }
     loop.log.status(ending == Ending::finished ? "finished" : "stopped");
     return ending == Ending::interrupted ? 3 : 0;
   } catch (const std::exception &e) {
@@ -392,10 +456,10 @@ inline int train(const Parsed &parsed, const Program &program) {
          t.config.flops_per_token(t.config.T) / 1e6);
   fflush(stdout);
   GPT<float> model(t.config, sizes);
-  if (t.checkpoint.empty())
-    model.initialize((uint64_t)t.o.seed);
-  else
-    load_state(model, runtime::SafetensorsFile(t.checkpoint), t.o.resume);
+  model.initialize((uint64_t)t.o.seed);
+  if (!t.checkpoint.empty() && !t.o.resume) load_initial(model, runtime::SafetensorsFile(t.checkpoint));
+  t.start = router_values(model);
+  if (t.o.resume) load_state(model, runtime::SafetensorsFile(t.checkpoint), true);
   const json::Value before = t.o.resume ? runtime::RunLog::previous(t.o.out) : json::Value();
   if (!t.lock->held()) {
     runtime::make_directories(t.o.out);

@@ -5,7 +5,7 @@ Needs:  pip install numpy torch          (torch takes about 5 GB of disk with it
 Run:    python3 dev/torch_reference.py goldens
             writes test/golden/*.safetensors (float64): inputs, outputs and gradients of every layer and of whole models
         python3 dev/torch_reference.py loss runs/NAME/step_1000.safetensors --val FILE [--limit N]
-            evaluates a checkpoint: nats, bits per character, perplexity
+            evaluates a checkpoint: nats, bits per byte, perplexity
         python3 dev/torch_reference.py follow runs/NAME/step_0.safetensors --log runs/NAME/log.jsonl --data FILE
             trains from that checkpoint on the same batches and compares the losses step by step; exit 1 if they part
         python3 dev/torch_reference.py selftest
@@ -168,7 +168,7 @@ def loss(arguments):
         sys.exit(f"{arguments.val or arguments.data}: {len(tokens)} tokens, need at least 2")
     total, predictions = evaluate(params, config, tokens, arguments.limit)
     mean = total / predictions
-    bits = f"{mean / math.log(2):.6f} bits per character, " if tokenizer.startswith("bytes:") else ""
+    bits = f"{mean / math.log(2):.6f} bits per byte, " if tokenizer.startswith("bytes:") else ""
     print(f"{mean:.6f} nats, {bits}perplexity {math.exp(mean):.6f}, {predictions} predictions")
 
 

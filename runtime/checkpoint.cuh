@@ -11,6 +11,8 @@
 
 namespace runtime {
 
+constexpr const char *CHECKPOINT_FORMAT = "wav.cu checkpoint 1";
+
 struct State {  // flat buffers of the table, in memory of the host
   const TensorTable *table;
   const float *params, *m, *v;
@@ -36,7 +38,7 @@ inline void save_checkpoint(const std::string &path, const State &s, const Check
   add("adam.m.", s.m);
   add("adam.v.", s.v);
   save_safetensors(path, tensors,
-                   {{"format", "wav.cu checkpoint 1"},
+                   {{"format", CHECKPOINT_FORMAT},
                     {"float_order", std::to_string(exact::FLOAT_ORDER)},
                     {"config", science_json(info.options)},
                     {"tokenizer", info.tokenizer},
@@ -44,24 +46,60 @@ inline void save_checkpoint(const std::string &path, const State &s, const Check
                     {"data", info.fingerprint}});
 }
 
+// The step, a whole number of the run; digits alone
+inline int64_t read_step(const SafetensorsFile &file, int64_t steps) {
+  const std::string &text = file.text("step");
+  int64_t step = -1;
+  bool too_large = false;
+  if (!read_number(text, step, too_large) || step < 0 || step > steps || std::to_string(step) != text)
+    throw Error(format("%s: step '%.40s', need a whole number from 0 to the run's %lld; the checkpoint is damaged",
+                       file.path.c_str(), text.c_str(), (long long)steps));
+  return step;
+}
+
+// All that the metadata say, checked: format, float order, the configuration as strictly as options
 inline CheckpointInfo read_info(const SafetensorsFile &file, const Options &base) {
+  const std::string &kind = file.text("format"), &order = file.text("float_order");
+  if (kind != CHECKPOINT_FORMAT)
+    throw Error(format("%s: the format is '%.60s', need '%s'; use the program that wrote it", file.path.c_str(),
+                       kind.c_str(), CHECKPOINT_FORMAT));
+  if (order != std::to_string(exact::FLOAT_ORDER))
+    throw Error(format("%s: float order %.40s, this program has %d; use the program that wrote it", file.path.c_str(),
+                       order.c_str(), exact::FLOAT_ORDER));
+  Options stored;
+  options_from_science_json(stored, file.text("config"), file.path);
+  const std::vector<std::string> wrong = contradictions(stored, "train", {});
+  if (!wrong.empty()) throw Error(file.path + ": " + wrong[0] + "; the checkpoint is damaged");
   CheckpointInfo info;
   info.options = base;
-  const std::string order = file.text("float_order");
-  if (order != std::to_string(exact::FLOAT_ORDER))
-    throw Error(format("%s: float order %s, this program has %d; use the program that wrote it", file.path.c_str(),
-                       order.c_str(), exact::FLOAT_ORDER));
-  options_from_science_json(info.options, file.text("config"), file.path);
+  options_from_science_json(info.options, science_json(stored), file.path);
   info.tokenizer = file.text("tokenizer");
   info.fingerprint = file.text("data");
-  info.step = strtoll(file.text("step").c_str(), nullptr, 10);
+  info.step = read_step(file, stored.steps);
   return info;
 }
 
-// put(offset, values, n) for every tensor of the table. prefix: "" parameters, "adam.m.", "adam.v."
-template <class F> void load_tensors(const SafetensorsFile &file, const TensorTable &table, const char *prefix, F put) {
+constexpr const char *PREFIXES[] = {"", "adam.m.", "adam.v."};  // of the names of parameters and moments
+
+// Error where the file does not hold exactly the parameters and moments of the table, each in its shape
+inline void check_tensors(const SafetensorsFile &file, const TensorTable &table) {
+  std::set<std::string> known;
+  for (const char *prefix : PREFIXES)
+    for (const Tensor &t : table.rows) {
+      file.at(prefix + t.name, "F32", t.shape());
+      known.insert(prefix + t.name);
+    }
+  for (const TensorView &t : file.tensors)
+    if (!known.count(t.name))
+      throw Error(file.path + ": " + t.name + " is no tensor of the model that its configuration describes");
+}
+
+// put(offset, values, n) for every tensor of the table; with `there` of those that the file has
+template <class F> void load_tensors(const SafetensorsFile &file, const TensorTable &table, const char *prefix, F put,
+                                     bool there = false) {
   for (const Tensor &t : table.rows)
-    put(t.offset, (const float *)file.at(prefix + t.name, "F32", t.shape()).data, t.size());
+    if (!there || file.find(prefix + t.name))
+      put(t.offset, (const float *)file.at(prefix + t.name, "F32", t.shape()).data, t.size());
 }
 
 // The steps of the checkpoints in a folder, ascending; empty where there is no such folder

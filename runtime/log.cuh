@@ -132,8 +132,8 @@ inline std::string count_text(double x) {  // 950, 12.3k, 4.56M
 }
 
 struct StepInfo {
-  int64_t step = 0;  // steps done
-  double loss = 0, lr = 0, norm = 0, tokens_per_second = 0;
+  int64_t step = 0;                                                    // steps done
+  double loss = 0, lr = 0, norm = 0, clip = 1, tokens_per_second = 0;  // clip: the factor on the gradient
   double fma_share = -1;  // of the FMA peak, 0 to 1; outside: not known, left out
 };
 
@@ -206,6 +206,7 @@ struct Progress {
   std::string step_text(const StepInfo &s, double now) const {
     std::string text = format("step %lld/%lld | loss %.4f | lr %.1e | norm %.2f | %s tok/s", (long long)s.step,
                               (long long)steps, s.loss, s.lr, s.norm, count_text(s.tokens_per_second).c_str());
+    if (s.clip < 1) text += format(" | clipped to %.2g", s.clip);
     if (s.fma_share >= 0 && s.fma_share <= 1) text += format(" | %.0f %% of FMA peak", 100 * s.fma_share);
     const double done = (double)(s.step - first);
     return text + " | " + duration_text(done > 0 ? (now - start) / done * (double)(steps - s.step) : 0) + " left";

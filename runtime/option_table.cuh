@@ -295,7 +295,7 @@ inline std::string bound_text(double x) {  // 1000000, 1e-30
 inline std::string requirement(const Option &option) {
   const Range &r = option.range;
   if (option.kind == Kind::choice) return "one of " + list_choices(option, ", ");
-  if (option.kind == Kind::flag) return "0 or 1";
+  if (option.kind == Kind::flag) return "no value";
   if (option.kind == Kind::text || option.kind == Kind::optional_text) return "a text";
   std::string s = "between " + bound_text(r.low) + " and " + bound_text(r.high);
   if (r.high == HUGE_VAL) s = "at least " + bound_text(r.low);
@@ -328,9 +328,12 @@ template <class T> std::string set_number(const Option &option, T &field, const 
   const bool integer = option.kind == Kind::integer, read = read_number(value, x, too_large);
   if (!read && !too_large)
     return format("--%s must be a %s, got '%s'", option.name, integer ? "whole number" : "number", value.c_str());
+  if (too_large && std::fabs(strtod(value.c_str(), nullptr)) < 1)
+    return format("--%s is too close to 0 to be told from it, got %s; write 0 if it is meant", option.name,
+                  value.c_str());
   if (too_large || !option.range.holds((double)x))
     return format("--%s must be %s, got %s", option.name, requirement(option).c_str(), value.c_str());
-  field = x;
+  field = x == 0 ? 0 : x;  // -0 is 0
   return "";
 }
 inline std::string set_value(const Option &option, Options &o, const std::string &value) {
@@ -339,7 +342,7 @@ inline std::string set_value(const Option &option, Options &o, const std::string
   const std::string wrong =
       format("--%s must be %s, got '%s'", option.name, requirement(option).c_str(), value.c_str());
   if (const auto f = std::get_if<bool Options::*>(&option.field)) {
-    if (value != "0" && value != "1") return wrong;
+    if (value != "0" && value != "1") return format("--%s must be 0 or 1, got '%s'", option.name, value.c_str());
     o.*(*f) = value == "1";
     return "";
   }

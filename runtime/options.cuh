@@ -4,7 +4,8 @@
 //   train_gpt [train|eval|sample|routes|show|compare] [CKPT...] --name value | --name=value | --flag | --flag=0|1
 //   --options FILE and options built into the binary: one a line, `--name value`, `--name=value` or `--flag`; '#' at
 //   the start or after a space begins a comment; a value in double quotes is taken as it stands between them.
-//   Later wins: built-in options, then the file, then the command line. Inside one of them an option stands once.
+//   Later wins: built-in options, then the file, then the command line, and inside each the last, which a note says.
+//   A flag takes no value but behind '='.
 //   A value that begins with "--" is written --name=value.
 #pragma once
 #include "../data/split.cuh"
@@ -19,7 +20,8 @@ struct Parsed {
   Options options;
   std::set<std::string> given;  // names of the options that were given, by whichever way
   std::vector<std::string> errors;
-  std::string help;  // "", "text" or "markdown"
+  std::vector<std::string> notes;  // what is worth saying and no error
+  std::string help;                // "", "text" or "markdown"
 };
 
 // One option as it stands in a source; unset value: none was there
@@ -60,6 +62,21 @@ inline std::string trim(const std::string &s) {
   return a == std::string::npos ? "" : s.substr(a, b - a + 1);
 }
 
+// "--lr" for a word that begins with a dash of typography (minus, en or em dash), "" for any other
+inline std::string with_plain_dashes(const std::string &word) {
+  size_t at = 0;
+  while (word[at] == '-') at++;
+  const std::string dash = word.substr(at, 3);
+  if (dash != "\u2013" && dash != "\u2014" && dash != "\u2212" && dash != "\u2010" && dash != "\u2011") return "";
+  while (at < word.size() && ((unsigned char)word[at] >= 0x80 || word[at] == '-')) at++;
+  return "--" + word.substr(at);
+}
+inline bool looks_like_flag_value(const std::string &word) {
+  for (const char *value : {"0", "1", "true", "false", "on", "off", "yes", "no"})
+    if (word == value) return true;
+  return false;
+}
+
 struct OptionReader {
   Parsed out;
   unsigned command = TRAIN;
@@ -68,6 +85,14 @@ struct OptionReader {
 
   void error(const std::string &where, const std::string &text) { out.errors.push_back(where + text); }
 
+  // Marks that an editor put there: the sentence names them
+  bool refuse_typography(const std::string &where, const std::string &line) {
+    const std::string plain = with_plain_dashes(line);
+    if (!plain.empty()) error(where, "'" + line + "' begins with a typographic dash; write " + plain);
+    const bool mark = !line.compare(0, 3, "\xEF\xBB\xBF");
+    if (mark) error(where, "the line begins with a byte order mark (BOM); save the file without it");
+    return mark || !plain.empty();
+  }
   // Options of a text, one a line
   std::vector<Argument> read_lines(const std::string &text, const std::string &name) {
     std::vector<Argument> arguments;
@@ -77,7 +102,7 @@ struct OptionReader {
       std::string line = trim(text.substr(at, end - at));
       const std::string where = format("%s:%zu: ", name.c_str(), ++line_number);
       at = end + 1;
-      if (line.empty() || line[0] == '#') continue;
+      if (line.empty() || line[0] == '#' || refuse_typography(where, line)) continue;
       if (line.compare(0, 2, "--")) {
         error(where, "expected --name value, got '" + line + "'");
         continue;
@@ -89,6 +114,8 @@ struct OptionReader {
         a.has_value = true;
         rest = trim(rest.substr(1));
       }
+      if (!rest.empty() && rest[0] == '"' && rest.find('"', 1) == std::string::npos)
+        error(where, "the quote does not close: " + rest);
       const size_t quote = rest.size() > 1 && rest[0] == '"' ? rest.find('"', 1) : std::string::npos;
       if (quote != std::string::npos) {
         const std::string tail = trim(rest.substr(quote + 1));
@@ -111,6 +138,10 @@ struct OptionReader {
     std::vector<Argument> arguments;
     for (int i = 1; i < argc; i++) {
       const std::string word = argv[i];
+      if (refuse_typography("", word)) {
+        if (i + 1 < argc && argv[i + 1][0] != '-') i++;  // its value
+        continue;
+      }
       if (word.size() < 2 || word[0] != '-') {
         out.positional.push_back(word);
         continue;
@@ -129,6 +160,9 @@ struct OptionReader {
         a.has_value = true;
         if (!option) unknown_took_word = true;  // its value or a positional: who knows
       }
+      if (!a.has_value && !takes && next && a.name != "help" && looks_like_flag_value(argv[i + 1]))
+        error("", format("--%s takes no value, got '%s'; write --%s, or --%s=0", option->name, argv[++i], option->name,
+                         option->name));
       arguments.push_back(a);
     }
     return arguments;
@@ -155,14 +189,13 @@ struct OptionReader {
         if (!built_in) error(a.where, format("--%s is not an option of %s", option->name, out.command.c_str()));
         continue;
       }
-      if (!seen.insert(a.name).second) {
-        error(a.where, format("--%s is given twice", option->name));
-        continue;
-      }
       if (!a.where.empty() && a.name == "options") {
         error(a.where, "--options cannot stand in an options file");
         continue;
       }
+      if (!seen.insert(a.name).second)
+        out.notes.push_back(a.where + format("--%s is given twice; the last one counts", option->name) +
+                            (a.has_value ? ": " + a.value : ""));
       out.given.insert(a.name);
       set(a, *option);
     }
@@ -241,6 +274,14 @@ inline void check_routing(std::vector<std::string> &out, const Options &o, const
                (long long)M, (long long)o.block, (long long)last));
 }
 
+// More elements of activations or parameters than 2^58, by a bound that no method reaches
+inline bool too_large(const Options &o) {
+  const double tokens = (double)effective_micro_batch(o) * (double)o.context, M = 2. * (double)o.layers;
+  const double C = (double)o.channels, vocabulary = 1 << 24;
+  const double activations = tokens * ((M + 1) * (40 * C + 4. * (double)o.heads + 8 * M) + vocabulary);
+  return activations + M * 16 * C * C + 2 * vocabulary * C > 0x1p58;
+}
+
 // What no single value shows. `invalid` names options whose value was refused already: nothing is said about them.
 // To be asked again when a checkpoint's science has replaced the options (with the same `given`).
 inline std::vector<std::string> contradictions(const Options &o, const std::string &command,
@@ -274,6 +315,8 @@ inline std::vector<std::string> contradictions(const Options &o, const std::stri
         format("--warmup must not exceed --steps, got %lld and %lld", (long long)o.warmup, (long long)o.steps));
   check({"micro-batch", "batch"}, pass > 0 && pass < B && (pass & (pass - 1)) != 0,
         format("--micro-batch must be a power of two when smaller than --batch, got %lld of %lld", pass, B));
+  check({"layers", "channels", "context", "batch", "micro-batch"}, too_large(o),
+        "--layers, --channels, --context and --batch make a model beyond 64-bit sizes; choose smaller ones");
   check({"schedule"}, o.schedule == "constant" && given.count("min-lr"),
         "--min-lr has no meaning with --schedule constant");
   check_routing(out, o, given, invalid);

@@ -142,7 +142,7 @@ struct SafetensorsFile {
   [[noreturn]] void refuse(const std::string &what) const { throw Error(path + ": " + what); }
 
   void map_file() {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) throw system_error("open", path, errno);
     struct stat info;
     const bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);

@@ -64,7 +64,7 @@ if echo 'int main() {}' | ${CXX:-g++} -fsanitize=address,undefined -x c++ - -o "
       $(for t in $tests; do echo "$PWD/build/$t"; done) || exit 1
     pins sanitized && train sanitized s --router wav && run sanitized eval s && run sanitized sample s --tokens 50 &&
       run sanitized show s && run sanitized routes s && run sanitized compare s s &&
-      bits test_bits:quick test_mixer_bits:quick || exit 1
+      bits test_bits:quick test_mixer_bits:quick && SANITIZED=1 sh "$here/bad_inputs.sh" build/train_gpt_cpu || exit 1
     for t in $tests; do
       [ $t = test_bits ] || [ $t = test_mixer_bits ] || (cd "$root" && "$OLDPWD/build/$t") >$t.log 2>&1 ||
         { echo $t; grep -v "^  ok" $t.log | tail -n 20; exit 1; }

@@ -22,6 +22,7 @@ ends_with() {  # CODE, of $process
   code=$?
   [ $code -eq $1 ] || { echo "exit code $code, wanted $1"; return 1; }
 }
+letters() { cat "$@" | tr -cd "a-z \n"; }  # of files: a text whose parts have the same bytes
 status() { says "$1/run.json" "\"status\": \"$2\""; }  # DIR STATUS
 newest() { ls "$1" | sed -n 's/^step_\([0-9]*\).safetensors$/\1/p' | sort -n | tail -n 1; }
 events() { grep -c "{\"event\":\"$2\",\"step\":$3," "$1/log.jsonl"; }  # DIR KIND STEP: how many
@@ -120,25 +121,25 @@ check "a damaged log.jsonl is set aside with a note; the run goes on" '
 
 for what in ": >" "echo more >>" "printf x | dd conv=notrunc status=none of=" "cp other.txt "; do
   check "data that change under the run ($what): a sentence, exit 1, the state saved; restored: the same file" '
-    cat "$root/README.md" "$root/Makefile" "$root"/docs/*.md >t.txt && cp -p t.txt keep.txt && tac t.txt >other.txt
+    letters "$root/README.md" "$root"/docs/*.md >t.txt && cp -p t.txt keep.txt && tac t.txt >other.txt
     begin s --data t.txt --steps 100000 --eval-every 0 && until_true "[ -s s/log.jsonl ]" && eval "${what}t.txt"
     ends_with 1 && mv s.err stderr && one_line && says stderr "t.txt: the file .* while it was in use" && status s failed &&
       says stderr "is saved in s" && k=$(newest s) && cp -p keep.txt t.txt && train cpu whole --data t.txt --steps 100000 \
       --eval-every 0 --stop-after $k && same whole s $k'
 done
 check "data that are renamed and removed under the run stay what they were" '
-  cat "$root/README.md" "$root/Makefile" >t.txt && cp t.txt u.txt
+  letters "$root/README.md" "$root"/docs/*.md >t.txt && cp t.txt u.txt
   begin s --data t.txt --steps 300 --eval-every 50 && until_true "[ -s s/log.jsonl ]" && echo other >n.txt && mv n.txt t.txt
   ends_with 0 && train cpu whole --data u.txt --steps 300 --eval-every 50 && same whole s 300'
 check "eval and routes say which data they read and refuse to guess; a moved run finds its data" '
-  cat "$root/README.md" "$root/Makefile" >t.txt && train cpu r --data t.txt && mkdir sub && cd sub && run cpu eval ../r &&
+  letters "$root/README.md" "$root"/docs/*.md >t.txt && train cpu r --data t.txt && mkdir sub && cd sub && run cpu eval ../r &&
     says stdout "^data: $PWD/../t.txt\|^data: .*/t.txt" && ! grep "other data" stdout && run cpu routes ../r &&
     says stdout "^data: .*/t.txt" && cd .. && head -c 20000 t.txt >u.txt && run cpu eval r --data u.txt &&
     says stdout "note: other data than it was trained with" && mv r/run.json x &&
     for command in "eval r" "routes r" "--resume r"; do refused 1 cpu $command && one_line && says stderr "give --data" || exit 1; done
     run cpu eval r --data t.txt && ! grep "other data" stdout'
 check "--data given anew: --val must be too" '
-  head -c 30000 "$root/README.md" >t.txt && head -c 3000 t.txt >v.txt && train cpu r --data t.txt --val v.txt --stop-after 5 &&
+  letters "$root/README.md" "$root"/docs/*.md | head -c 30000 >t.txt && head -c 3000 t.txt >v.txt && train cpu r --data t.txt --val v.txt --stop-after 5 &&
     refused 1 cpu eval r --data t.txt && one_line && says stderr "give --val too" && run cpu eval r --data t.txt --val v.txt &&
     ! grep "other data" stdout && run cpu eval r --data t.txt --split 50/50/0 && says stdout "other data" &&
     refused 1 cpu --resume r --data t.txt && says stderr "give --val too" && run cpu --resume r'
@@ -167,3 +168,23 @@ if command -v script >/dev/null; then
       ! grep -v "^Script" shown | grep -q "$(printf "\033")" &&
       { timeout 2 "$cpu" sample a --tokens 1000000000 | head -c 300 >start; } && [ "$(wc -c <start)" -eq 300 ]'
 else skip "control characters on a terminal" "script"; fi
+
+check "every wrong input of bad_inputs.txt: its code, its message" '
+  sh "$here/bad_inputs.sh" "$cpu" >said || { cat said; exit 1; }
+  [ "$(sed -n "s/ passed, 0 failed//p" said)" -ge 170 ]'
+check "the last of options that are given twice counts, and the log says so" '
+  "$cpu" $model --steps 3 --out a 2>stderr && says stderr "note: --steps is given twice; the last one counts: 3" &&
+    [ "$(newest a)" -eq 3 ]'
+check "--init-from: what the router adds starts anew, what only the file has is left out, both are said" '
+  train cpu p && train cpu w --router wav --init-from p --steps 4 && says stdout "note: not in p/.* initial values: router.1.q" &&
+    train cpu p2 --init-from w --steps 4 && says stdout "note: of w/.* left out: router.1.q" &&
+    refused_train 1 cpu n --layers 3 --init-from p && one_line && says stderr "no tensor layer.2"'
+check "parameters of the router that have not moved are named; where all move, or are fixed, nothing is said" '
+  few="--router wav --context 16 --steps 12 --warmup 0"
+  train cpu w $few && ! grep warning: stdout && train cpu f $few --beta -20 --fixed-beta && ! grep "warning: no beta" stdout &&
+    train cpu b $few --beta -40 && says stdout "warning: no beta of the router has moved" &&
+    grep -q "{\"event\":\"warning\",\"step\":12," b/log.jsonl'
+check "the log has gates, betas and the clipping factor; threads beyond the cores are noted" '
+  train cpu w --router wav --clip 0.001 --threads 64 && says stdout "note: --threads 64 on " && says stdout "clipped to" &&
+    says w/log.jsonl "\"beta\":\[-2" && says w/log.jsonl "\"clip\":0.0" && train cpu r --router rezero &&
+    says r/log.jsonl "\"scale\":\[" && says r/log.jsonl "\"clip\":1,"'

@@ -68,11 +68,16 @@ static const Refusal refusals[] = {
     {"--verbose=2", "--verbose must be 0 or 1, got '2'"},
     {"--part test", "--part is not an option of train"},
     {"compare a b --lr 1", "--lr is not an option of compare"},
-    {"--lr 1 --lr 2", "--lr is given twice"},
+    {"--lr 1e-999", "--lr is too close to 0"},
+    {"\u2013lr 1", "typographic dash; write --lr"},
+    {"-\u2014lr 1", "typographic dash; write --lr"},
+    {"--router wav --fixed-beta 1", "--fixed-beta takes no value, got '1'; write --fixed-beta, or --fixed-beta=0"},
+    {"--layers 1000 --channels 65536 --context 1000000 --batch 1000000", "beyond 64-bit sizes"},
     {"eval", "eval needs a checkpoint: train_gpt eval CKPT"},
     {"compare a", "compare needs two checkpoints"},
     {"show a b", "unexpected argument 'b'"},
-    {"--verbose 1", "unknown command '1'"},
+    {"--verbose 1", "--verbose takes no value"},
+    {"--verbose 3", "unknown command '3'"},
     {"train x", "unexpected argument 'x'"},
     {"--channels 130", "--channels must be a multiple of --heads, got 130 and 4"},
     {"--channels 12", "must be even (RoPE turns pairs), got 12 / 4 = 3"},
@@ -128,6 +133,14 @@ static void test_accepted() {
                     parse_line("--micro-batch 4 --batch 7").errors.empty(),
                 "micro-batch");
   });
+  check::test("given twice: the last one counts, a note says so; -0 is 0", [] {
+    const Parsed p = parse_line("--lr 1 --lr 0.5 --weight-decay -0 --seed -0 --lr 0.25");
+    check::that(p.errors.empty() && p.options.lr == 0.25 && p.notes.size() == 2, "%s", joined(p.errors).c_str());
+    check::that(contains(joined(p.notes), "--lr is given twice; the last one counts: 0.25"), "%s",
+                joined(p.notes).c_str());
+    check::that(!std::signbit(p.options.weight_decay) && p.options.seed == 0, "-0");
+    check::that(parse_line("--lr x --lr 1").errors.size() == 1, "a value that is wrong is wrong, wherever it stands");
+  });
   check::test("--resume with and without a value", [] {
     const Parsed bare = parse_line("--resume --steps 5"), file = parse_line("--resume x --steps 5");
     const Parsed none = parse_line("--steps 5");
@@ -152,11 +165,15 @@ static void test_sources() {
     check::that(o.lr == .02 && o.layers == 3 && o.prompt == "C # minor" && o.verbose && o.heads == 1 && o.seed == 9,
                 "values");
     check::that(parse_line("show x", "--lr 0.01").errors.empty(), "built-in options of training do not disturb show");
+    write_file(path, "\xEF\xBB\xBF--lr 1\n--prompt \"open\n\u2013lr 1\n");
+    const std::string marks = joined(parse_line("--options " + path).errors);
+    for (const char *part : {":1: the line begins with a byte order mark", ":2: the quote does not close: \"open",
+                             ":3: '\u2013lr 1' begins with a typographic dash; write --lr 1"})
+      check::that(contains(marks, path + part), "no '%s' in %s", part, marks.c_str());
     write_file(path, "--lr x\nlr 3\n--nope 1\n--lr 1\n--lr 2\n--options y\n");
     const std::string e = joined(parse_line("--options " + path).errors);
-    for (const char *part :
-         {":1: --lr must be a number", ":2: expected --name value, got 'lr 3'", ":3: unknown option --nope",
-          ":4: --lr is given twice", ":5: --lr is given twice", ":6: --options cannot stand"})
+    for (const char *part : {":1: --lr must be a number", ":2: expected --name value, got 'lr 3'",
+                             ":3: unknown option --nope", ":6: --options cannot stand"})
       check::that(contains(e, path + part), "no '%s' in %s", part, e.c_str());
     unlink(path.c_str());
     rmdir(folder.c_str());

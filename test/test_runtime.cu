@@ -218,6 +218,7 @@ static void test_progress() {
     check::that(count(screen, '\r') >= 10 && count(screen, '\r') <= 12 && count(screen, '\n') == 3, "%d updates",
                 (int)count(screen, '\r'));
     check::that(contains(screen, "\033[K\nval 1.5\n\r"), "the line is ended first");
+    check::that(!contains(text, "clipped"), "clipped");
     check::that(duration_text(12.4) == "12s" && duration_text(192) == "3m12s" && duration_text(7500) == "2h05m" &&
                     duration_text(273600) == "3d04h",
                 "durations");
