@@ -248,7 +248,10 @@ def noise_section(results):
         if noise.n:
             rows.append([title(setting), linked(results, setting, twice, difference(noise)),
                          ", ".join(f"{value:+.4f}" for value in noise.values)])
-    yield "table", ["setting", f"{twice} - {other}", "of each seed"], rows
+    if rows:
+        yield "table", ["setting", f"{twice} - {other}", "of each seed"], rows
+    else:
+        yield "text", "No such pair of runs is finished yet."
 
 
 def budget_section(results):

@@ -137,12 +137,14 @@ def routing(results, setting):
     handles = {label: handle for axis in axes[:-1] for handle, label in zip(*axis.get_legend_handles_labels())}
     axes[0].legend(handles.values(), handles.keys(), fontsize=7, loc="upper right")
     for method, record in chosen:
-        for one in results.cell(setting, method).values():
+        cell = results.cell(setting, method).values()
+        for one in cell if any(share for one in cell for _, share in one["share_curve"]) else []:
             axes[-1].plot(*zip(*one["share_curve"]), color=color(results, method), linewidth=1,
                           label=method if one is record else None)
     axes[-1].set_title("details' share of the weight", fontsize="medium")
     axes[-1].set_xlabel("step")
     axes[-1].set_ylim(bottom=0)
-    axes[-1].legend(fontsize=7)
+    if axes[-1].lines:
+        axes[-1].legend(fontsize=7)
     axes[-1].grid(alpha=0.25)
     return png(figure)
