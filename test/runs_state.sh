@@ -6,7 +6,7 @@ long_text="$half --eval-tokens 100000000"
 begin() {  # DIR ARGS...: train in the background, for at most a minute; its number is in $process
   folder=$1
   shift
-  (ulimit -t 60 && exec "$cpu" $(others "$@") "$@" --out "$folder") >"$folder.out" 2>"$folder.err" &
+  (ulimit -t 20 && exec "$cpu" $(others "$@") "$@" --out "$folder") >"$folder.out" 2>"$folder.err" &
   process=$!
 }
 until_true() {  # CONDITION, at most 20 s
@@ -65,7 +65,7 @@ check "--max-minutes is kept in an evaluation too, exit 3; --stop-after, exit 0"
   begin s $long_text --eval-every 5 --max-minutes 0.02
   ends_with 3 && [ "$(newest s)" -eq 5 ] && status s stopped && train cpu t --stop-after 7 && status t stopped'
 check "nohup stays: a SIGHUP that was ignored before is ignored" '
-  (trap "" HUP; ulimit -t 60; exec "$cpu" $(others --steps 100000) --steps 100000 --eval-every 0 --out s >s.out 2>&1) & process=$!
+  (trap "" HUP; ulimit -t 20; exec "$cpu" $(others --steps 100000) --steps 100000 --eval-every 0 --out s >s.out 2>&1) & process=$!
   until_true "[ -s s/log.jsonl ]" && kill -HUP $process && sleep 0.5 && kill -0 $process && kill -TERM $process
   ends_with 3'
 # what becomes of a bad value in a file: its place is named by every command, and nothing is written
