@@ -11,7 +11,7 @@ namespace json = runtime::json;
 
 // Option errors, all at once; the exit code
 inline int report(const std::vector<std::string> &errors) {
-  for (const std::string &e : errors) fprintf(stderr, "train_gpt: %s\n", e.c_str());
+  for (const std::string &e : errors) runtime::print_error(e);
   return errors.empty() ? 0 : 2;
 }
 

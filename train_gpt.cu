@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
     return code;
   } catch (const std::exception &e) {
     fflush(stdout);
-    fprintf(stderr, "train_gpt: %s\n", e.what());
+    runtime::print_error(e.what());
     return 1;
   }
 }

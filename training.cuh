@@ -436,7 +436,10 @@ inline int train_loop(Loop &loop, double peak) {
     loop.progress.finish();
     const std::string what = e.what() + loop.rescue();
     loop.log.fact("error", what);
-    loop.log.status("failed");
+    try {
+      loop.log.status("failed");
+    } catch (const Error &) {  // the folder is gone or full: the first reason is the one to tell
+    }
     throw Error(what);
   }
 }

@@ -18,19 +18,24 @@ inline void finish_output() {
   throw Error(std::string("cannot write to the standard output: ") + strerror(errno ? errno : EIO));
 }
 
-// For a terminal: control characters but newline and tab as \xNN, also those that UTF-8 writes in two bytes
-inline std::string without_controls(const std::string &text) {
+// For a terminal: control characters but newline and tab (or the `kept`) as \xNN, also those that UTF-8 writes in two bytes
+inline std::string without_controls(const std::string &text, const char *kept = "\n\t") {
   std::string out;
   for (size_t i = 0; i < text.size(); i++) {
     const unsigned char c = (unsigned char)text[i], next = i + 1 < text.size() ? (unsigned char)text[i + 1] : 0;
     const bool two = c == 0xC2 && next >= 0x80 && next < 0xA0;
-    if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || two)
+    if ((c < 0x20 && !(c && strchr(kept, c))) || c == 0x7f || two)
       out += format("\\x%02x", c);
     else
       out += (char)c;
     if (two) out += format("\\x%02x", (unsigned char)text[++i]);
   }
   return out;
+}
+
+// A refusal is one line, whatever it quotes
+inline void print_error(const std::string &text) {
+  fprintf(stderr, "train_gpt: %s\n", without_controls(text, "").c_str());
 }
 
 }  // namespace runtime

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh OUT essential|all|rest: every test program OUT/test_*, then whole runs (runs.sh), the CUDA kernels under the
 # emulator (gpu.sh) and a study (study.sh); with all, also the larger sizes of test_bits, other compilers and instruction
-# sets (in runs.sh) and planted faults (faults.sh). rest is what essential leaves out of all.
+# sets (in runs.sh), fuzzers (fuzz.sh) and planted faults (faults.sh). rest is what essential leaves out of all.
 # Prints what failed and one line for each; everything is in OUT/log. The last line is `N passed, N failed` or
 # `N passed, N failed, N skipped`.
 # Exit code 1 if anything failed or crashed, 2 for wrong arguments.
@@ -63,6 +63,7 @@ one gpu sh "$here/gpu.sh" "$out" "$mode"
 if [ "$mode" != essential ]; then
   # of the faults in the routers a third; the commit chooses which
   one tutorial sh "$here/tutorial.sh"
+  one fuzz sh "$here/fuzz.sh" 30
   one faults sh "$here/faults.sh" $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))
 fi
 

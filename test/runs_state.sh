@@ -57,6 +57,31 @@ check "a second signal ends the process at once; two of the same moment are one"
   ends_with 143 || exit 1
   begin t --steps 100000 --eval-every 0 && until_true "[ -s t/log.jsonl ]" && kill -TERM $process && kill -TERM $process
   ends_with 3'
+# killed again and again at moments that differ, and resumed: over several epochs, through saves, evaluations and samples
+killed_often() {  # METHOD TIMES
+  options="--router $1 --steps 400 --save-every 7 --eval-every 20 --eval-tokens 99 --sample-every 30 --tokens 9 --final-tokens 99"
+  begin k $options
+  for moment in $(awk -v n="$2" -v m="$1" 'BEGIN { srand(length(m)); while (n--) print 0.02 + 0.2 * rand() }'); do
+    until_true "[ -s k/log.jsonl ]" && sleep $moment && kill -9 $process 2>/dev/null
+    wait $process
+    again=--resume
+    [ -n "$(newest k)" ] || again=
+    (ulimit -t 20 && exec "$cpu" $(others $options) $options --out k $again) >k.out 2>&1 &
+    process=$!
+  done
+  wait $process || [ "$(newest k)" -eq 400 ] || { cat k.out; return 1; }
+  train cpu whole $options && same k whole 400 && steps_logged k 400 && status k finished || return 1
+  for step in $(seq 20 20 400); do
+    [ $(events k eval $step) -eq 1 ] && [ $(events k routes $step) -eq 1 ] || { echo "evaluations at $step"; return 1; }
+  done
+  [ -z "$(ls k | grep tmp)" ]
+}
+for name in prenorm attnres wav; do
+  check "$name: killed -9 at 7 moments and resumed each time: the same file, a log without gaps or repeats" "killed_often $name 7"
+done
+check "the folder is removed under the run: the first reason is said, exit 1" '
+  begin s --steps 100000 --eval-every 0 --save-every 1000 && until_true "[ -s s/log.jsonl ]" && rm -r s
+  ends_with 1 && mv s.err stderr && one_line && says stderr "cannot create s/step_1000.safetensors.tmp"'
 check "SIGUSR1 saves and the run goes on" '
   begin s --steps 100000 --eval-every 0 && until_true "[ -s s/log.jsonl ]" && kill -USR1 $process &&
     until_true "ls s/step_*" && kill -TERM $process
