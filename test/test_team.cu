@@ -86,6 +86,16 @@ static void sizes() {
     for (int x : done) that(x == 1, "a piece was done %d times by %d members", x, (int)size);
   }
 }
+// Members that are told to leave while they still come to a call
+static void resized_at_once() {
+  Team team(4, nothing);
+  for (int64_t round = 0; round < 10000; round++) {
+    std::atomic<int> done{0};
+    run(team, 2, [&](int64_t) { done.fetch_add(1); });
+    that(done.load() == 2, "round %d", (int)round);
+    team.resize(4);
+  }
+}
 static void inside_a_piece() {
   Team team(2, nothing);
   std::vector<int> done(12, 0);
@@ -131,6 +141,7 @@ int main(int argc, char **argv) {
   check::test("who is done takes pieces of others", stretches_are_shared);
   check::test("members and callers that sleep are woken", sleepers);
   check::test("sizes, one after the other", sizes);
+  check::test("a new size right behind a call", resized_at_once);
   check::test("a call inside a piece", inside_a_piece);
   check::test("the float mode of every thread", float_mode);
   check::test("rows", rows);

@@ -124,7 +124,7 @@ class Team {
   }
   void serve(int64_t me, uint64_t seen) {
     for (;;) {
-      wait_until([&] { return calls.load() != seen; }, members_sleep, come);
+      wait_until([&] { return leave.load() || calls.load() != seen; }, members_sleep, come);
       if (leave.load()) return;
       seen = calls.load();
       work(me);
