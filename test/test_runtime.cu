@@ -230,6 +230,13 @@ static void test_signals() {
   check::test("signals set their flags, earlier handlers come back", [] {
     static volatile sig_atomic_t earlier = 0;
     const auto old = signal(SIGINT, [](int) { earlier = 1; });
+    signal(SIGHUP, SIG_IGN);  // as nohup leaves it
+    {
+      StopFlag stop;
+      raise(SIGHUP);
+      check::that(!stop.requested(), "SIGHUP that was ignored stays so");
+    }
+    signal(SIGHUP, SIG_DFL);
     {
       StopFlag stop;
       check::that(!stop.requested() && stop.name()[0] == 0, "quiet");
