@@ -185,8 +185,8 @@ struct OptionRows {
          "details of a block: any of phase, split, random, duplicate, learned, with commas, or none; auto: what --router says");
     choice("final-read", &O::final_read, {"c", "all"}, "WHAT", science, TRAIN,
            "the final read sees the sums of the blocks, or their details too (ours: the paper's conservative read is c)");
-    real("rho", &O::rho, {0, 1e6}, science, TRAIN, "largest factor that matches a detail's rms to its block's sum (ours)");
-    real("beta", &O::beta, {-1e6, 1e6}, science, TRAIN, "first value of the bias of a detail's score (ours)");
+    real("rho", &O::rho, {0, 1e6}, science, TRAIN, "largest factor that matches a detail's rms to its block's sum, per token (ours)");
+    real("beta", &O::beta, {-1e6, 1e6}, science, TRAIN, "first value of the bias of a detail's score, one per read and basis, learned (ours; -2 is the paper's)");
     flag("fixed-beta", &O::fixed_beta, TRAIN, "keep the biases of details at --beta instead of learning them", science);
     real("wav-eps", &O::wav_eps, {1e-30, 1}, science, TRAIN, "epsilon beside a detail's rms when it is matched (ours)");
     real("key-eps", &O::key_eps, {1e-30, 1}, science, TRAIN, "epsilon of the norm of routing keys (ours: others use 1e-5)");
