@@ -45,7 +45,7 @@ template <int M, int V, bool COPY, bool PACK> NOINLINE void outer_tile(const Out
   for (int64_t k = 0; k < t.steps; k++, a += COPY ? t.lda : SH, b += W) {
     if (COPY) {
       for (int i = 0; i < SH; i += 4) *(quad *)(strip + i) = *(const quad *)(a + i);
-      __builtin_prefetch(a + AHEAD * t.lda);
+      for (int i = 0; i < SH; i += 16) __builtin_prefetch(a + AHEAD * t.lda + i);
       __builtin_prefetch(a + AHEAD * t.lda + SH - 1);
       strip += SH;
     }
@@ -119,18 +119,17 @@ INLINE void pack_panels(const OuterBlock &s, int64_t b) {
 struct Coming {
   const float *from;
   int64_t share;
-  bool more, two_lines;
+  bool more;
+  int64_t lines;  // of the cache, that a row of the strip lies in
   INLINE Coming(const OuterBlock &s, const float *rows, int64_t o, bool last)
       : from(o + SH < s.o1 ? rows + SH : rows + s.T * s.ld - (o - s.o0)),
         share(cdiv(s.T * NR, s.wide)),
         more(o + SH < s.o1 || !last),
-        two_lines((uintptr_t)from % 64 > 64 - SH * 4) {}
+        lines(((int64_t)((uintptr_t)from % 64) + SH * 4 + 63) / 64) {}
   INLINE void fetch(const OuterBlock &s, int64_t panel) const {
     if (!more) return;
-    for (int64_t t = panel * share, end = std::min(s.T, t + share); t < end; t++) {
-      __builtin_prefetch(from + t * s.ld, 0, 2);
-      if (two_lines) __builtin_prefetch(from + t * s.ld + SH - 1, 0, 2);
-    }
+    for (int64_t t = panel * share, end = std::min(s.T, t + share); t < end; t++)
+      for (int64_t l = 0; l < lines; l++) __builtin_prefetch(from + t * s.ld + std::min<int64_t>(16 * l, SH - 1), 0, 2);
   }
 };
 // Where the tile of rows o.. and columns j.. ends, and what is added to it: the counter over sequences, then the passes
