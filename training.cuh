@@ -444,6 +444,18 @@ inline int train_loop(Loop &loop, double peak) {
   }
 }
 
+// The model in memory; where that does not suffice, what would help
+inline std::unique_ptr<GPT<float>> allocate(const Training &t, const Sizes &sizes) {
+  try {
+    return std::make_unique<GPT<float>>(t.config, sizes);
+  } catch (const Error &e) {
+    if (strstr(e.what(), "--micro-batch")) throw;  // the device's own advice
+    const bool passes = sizes.B > 1 && strstr(e.what(), "for activations");
+    throw Error(std::string(e.what()) +
+                (passes ? "; a smaller --micro-batch needs less" : "; choose a smaller model or --context"));
+  }
+}
+
 inline int train(const Parsed &parsed, const Program &program) {
   signal(SIGUSR1, SIG_IGN);  // until there is a state to save
   Training t = prepare(parsed);
@@ -458,7 +470,8 @@ inline int train(const Parsed &parsed, const Program &program) {
          device::simd_name().c_str(), t.threads, t.threads > 1 ? "s" : "", peak / 1e9,
          t.config.flops_per_token(t.config.T) / 1e6);
   fflush(stdout);
-  GPT<float> model(t.config, sizes);
+  const auto model_memory = allocate(t, sizes);
+  GPT<float> &model = *model_memory;
   model.initialize((uint64_t)t.o.seed);
   if (!t.checkpoint.empty() && !t.o.resume) load_initial(model, runtime::SafetensorsFile(t.checkpoint));
   t.start = router_values(model);

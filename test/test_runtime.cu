@@ -1,4 +1,5 @@
-// test_runtime.cu: schedule, sampler, log and progress, signals
+// test_runtime.cu: schedule, sampler, log and progress, signals, samples of a model
+#include "inference.cuh"
 #include "runtime/log.cuh"
 #include "runtime/sampler.cuh"
 #include "runtime/schedule.cuh"
@@ -266,6 +267,45 @@ static void test_signals() {
   });
 }
 
+static void test_samples() {
+  check::test("greedy samples are the argmax of a whole forward pass at every place, past the context too", [] {
+    for (const char *router : {"prenorm", "wav", "delta"}) {
+      Config c;
+      c.router = router;
+      c.L = 2;
+      c.C = 16;
+      c.NH = 2;
+      c.T = 7;
+      c.V = 5;
+      c.block = 4;
+      GPT<float> model(c, Sizes{1, 1, false});
+      model.initialize(3);
+      for (const Tensor &t : model.table.rows)  // large, so that the text hangs on every position
+        for (int64_t i = 0; i < t.size(); i++) model.params[t.offset + i] *= t.init == Init::normal ? 20 : 1;
+      const data::Tokenizer tokenizer = data::byte_tokenizer((const unsigned char *)"abcde", 5);
+      Options o;
+      o.prompt = "cab";
+      o.tokens = 40;
+      o.temperature = 0;
+      std::string text;
+      sample(model, tokenizer, o, 0, [&](const std::string &piece) {
+        text += piece;
+        return true;
+      });
+      const std::vector<int32_t> tokens = tokenizer.encode(text);
+      check::that(tokens.size() == 43, "%s: %zu tokens", router, tokens.size());
+      size_t start = 0;  // of the window: when it is full, a new one begins over its last half
+      for (size_t n = 3; n < tokens.size(); n++) {
+        if (n - start > (size_t)c.T) start = n - (size_t)c.T / 2;
+        model.forward(&tokens[start], 1, (int64_t)(n - start));
+        const float *row = model.a.logits + (n - start - 1) * (size_t)c.ld_logits();
+        const auto want = std::max_element(row, row + c.V) - row;
+        check::that(tokens[n] == want, "%s: token %zu is %d, want %d", router, n, tokens[n], (int)want);
+      }
+    }
+  });
+}
+
 int main(int argc, char **argv) {
   check::arguments(argc, argv);
   test_schedule();
@@ -273,5 +313,6 @@ int main(int argc, char **argv) {
   test_log();
   test_progress();
   test_signals();
+  test_samples();
   return check::report();
 }

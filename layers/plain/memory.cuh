@@ -18,8 +18,7 @@ template <class T> struct Buffer {
       : n(n) {
     void *p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-      throw Error(format("cannot allocate %.1f MB for %s: %s; a smaller --micro-batch needs less",
-                         (double)bytes() / 1e6, what, strerror(errno)));
+      throw Error(format("cannot allocate %.1f MB for %s: %s", (double)bytes() / 1e6, what, strerror(errno)));
     data = (T *)p;
     if (bytes() >= 4 << 20) madvise(p, bytes(), MADV_HUGEPAGE);
   }
